@@ -1,0 +1,29 @@
+"""Pure-numpy oracles: each derives what must be observed, and judges what was."""
+
+from medusa_oracles import (
+    commit,
+    coordinate,
+    heads,
+    posterior,
+    proposal,
+    round,
+    tree,
+    verification,
+)
+from medusa_oracles.judge import Judgement, judge, oracles
+from medusa_oracles.tree import derive_tree
+
+__all__ = [
+    "Judgement",
+    "commit",
+    "coordinate",
+    "derive_tree",
+    "heads",
+    "judge",
+    "oracles",
+    "posterior",
+    "proposal",
+    "round",
+    "tree",
+    "verification",
+]

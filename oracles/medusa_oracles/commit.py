@@ -1,0 +1,251 @@
+"""Oracle of `spec/commit.md`: one winning path's tokens, rows and frontier, published at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from medusa_oracles.judge import equal, oracle
+from medusa_oracles.tree import expected_tree
+from medusa_oracles.verification import prefix_length
+from medusa_spec.arrays import IntArray
+from medusa_spec.findings import Finding
+from medusa_spec.stages import CommitPlan, Frontier
+from medusa_spec.trace import Trace
+
+
+def derive_published_rows(
+    retrieval: IntArray, packed: IntArray, path: int, accepted: int, end_of_sequence: int | None
+) -> IntArray:
+    """Clauses M1 and M12: packed rows `[G]` of the winner, cut behind an end of sequence."""
+    rows = retrieval[path, : accepted + 1]
+    if end_of_sequence is not None:
+        ends = np.flatnonzero(packed[rows] == end_of_sequence)
+        if len(ends):
+            rows = rows[: ends[0] + 1]
+    return rows
+
+
+def derive_commit(trace: Trace) -> CommitPlan:
+    """The plan that this trace's own selection demands (clauses M1 to M3, M6 to M8)."""
+    packed, retrieval = trace["proposal.packed"], expected_tree(trace).retrieval
+    rows = derive_published_rows(
+        retrieval,
+        packed,
+        int(trace["selection.path"]),
+        int(trace["selection.accepted"]),
+        trace.coordinate.end_of_sequence,
+    )
+    committed = prefix_length(trace)
+    terminal = rows[-1]
+    frontier = Frontier(
+        trace["verification.logits"][terminal], trace["verification.head_logits"][:, terminal]
+    )
+    return CommitPlan(
+        packed[rows],
+        committed + rows,
+        committed + np.arange(len(rows)),
+        committed + len(rows),
+        frontier,
+    )
+
+
+def _lawful(trace: Trace) -> bool:
+    """Whether the selection names a path and a length that the tree has."""
+    retrieval = expected_tree(trace).retrieval
+    path, accepted = int(trace["selection.path"]), int(trace["selection.accepted"])
+    if not 0 <= path < len(retrieval):
+        return False
+    return 0 <= accepted < int((retrieval[path] >= 0).sum())
+
+
+_CHOICE = (
+    "selection.path",
+    "selection.accepted",
+    "proposal.packed",
+    "verification.logits",
+    "verification.head_logits",
+    "round.tokens",
+)
+_CACHE = ("cache.before", "cache.after", "commit.source", "commit.destination")
+
+
+@oracle("COMMIT.PUBLISHED_COUNT", *_CHOICE, "commit.tokens", applies=_lawful)
+def published_count(trace: Trace) -> Iterator[Finding]:
+    """Clause M1."""
+    expected, observed = len(derive_commit(trace).tokens), len(trace["commit.tokens"])
+    if expected != observed:
+        message = "the round does not publish the root and the accepted edges"
+        yield Finding("COMMIT.PUBLISHED_COUNT", message, {}, expected, observed)
+
+
+@oracle("COMMIT.SOURCE_ROWS", *_CHOICE, "commit.source", applies=_lawful)
+def source_rows(trace: Trace) -> Iterator[Finding]:
+    """Clause M2."""
+    message = "a source row is not P + retrieval of the winning path"
+    expected = derive_commit(trace).source
+    yield from equal("COMMIT.SOURCE_ROWS", message, expected, trace["commit.source"], ("position",))
+
+
+@oracle("COMMIT.DESTINATION_ROWS", *_CHOICE, "commit.destination", applies=_lawful)
+def destination_rows(trace: Trace) -> Iterator[Finding]:
+    """Clause M3."""
+    message = "a destination row is not the next row behind the prefix"
+    expected = derive_commit(trace).destination
+    yield from equal(
+        "COMMIT.DESTINATION_ROWS", message, expected, trace["commit.destination"], ("position",)
+    )
+
+
+@oracle("COMMIT.ALL_LAYERS", *_CACHE, *_CHOICE, applies=_lawful)
+def all_layers(trace: Trace) -> Iterator[Finding]:
+    """Clause M4: per layer, for keys and for values, the winner's rows stand compact."""
+    plan = derive_commit(trace)
+    expected = trace["cache.before"][:, :, :, plan.source]
+    observed = trace["cache.after"][:, :, :, plan.destination]
+    message = "a committed row is not the winner's staged row"
+    axes = ("layer", "key_or_value", "kv_head", "position", "channel")
+    yield from equal("COMMIT.ALL_LAYERS", message, expected, observed, axes)
+
+
+@oracle("COMMIT.SNAPSHOT", *_CACHE)
+def snapshot(trace: Trace) -> Iterator[Finding]:
+    """Clause M5, over the observed plan: no destination holds another source's row."""
+    source, destination = trace["commit.source"], trace["commit.destination"]
+    before, after = trace["cache.before"], trace["cache.after"]
+    for position, (here, there) in enumerate(zip(source, destination, strict=False)):
+        landed = after[:, :, :, there]
+        if np.array_equal(landed, before[:, :, :, here]):
+            continue
+        for other in source:
+            if other != here and np.array_equal(landed, before[:, :, :, other]):
+                message = "a source row was overwritten before it was read"
+                where = {"position": position}
+                yield Finding("COMMIT.SNAPSHOT", message, where, int(here), int(other))
+                return
+
+
+@oracle(
+    "COMMIT.ONE_PATH",
+    *_CHOICE,
+    "commit.source",
+    "commit.tokens",
+    "commit.frontier.target",
+    "commit.frontier.heads",
+    applies=_lawful,
+)
+def one_path(trace: Trace) -> Iterator[Finding]:
+    """Clause M6: names the part of the publication that agrees with a path that did not win."""
+    expected, tree = derive_commit(trace), expected_tree(trace)
+    winner, edges = int(trace["selection.path"]), len(expected.tokens)
+    logits, heads = trace["verification.logits"], trace["verification.head_logits"]
+    packed, committed = trace["proposal.packed"], prefix_length(trace)
+    parts = (
+        ("tokens", trace["commit.tokens"], expected.tokens, lambda rows: packed[rows]),
+        ("K/V rows", trace["commit.source"], expected.source, lambda rows: committed + rows),
+        (
+            "target frontier",
+            trace["commit.frontier.target"],
+            expected.frontier.target,
+            lambda rows: logits[rows[-1]],
+        ),
+        (
+            "head frontier",
+            trace["commit.frontier.heads"],
+            expected.frontier.heads,
+            lambda rows: heads[:, rows[-1]],
+        ),
+    )
+    for part, observed, ours, of_rows in parts:
+        if np.array_equal(observed, ours):
+            continue
+        for path, entries in enumerate(tree.retrieval):
+            rows = entries[:edges]
+            if path != winner and rows[-1] >= 0 and np.array_equal(observed, of_rows(rows)):
+                message = f"the {part} are those of a path that did not win"
+                yield Finding("COMMIT.ONE_PATH", message, {"path": path}, winner, path)
+                return
+
+
+@oracle(
+    "COMMIT.FRONTIER",
+    *_CHOICE,
+    "commit.frontier.target",
+    "commit.frontier.heads",
+    applies=_lawful,
+)
+def frontier(trace: Trace) -> Iterator[Finding]:
+    """Clause M7."""
+    expected = derive_commit(trace).frontier
+    message = "the next frontier is not the terminal published row's"
+    target, heads = trace["commit.frontier.target"], trace["commit.frontier.heads"]
+    found = list(
+        equal("COMMIT.FRONTIER", f"{message} target logits", expected.target, target, ("token",))
+    )
+    found += equal(
+        "COMMIT.FRONTIER", f"{message} head logits", expected.heads, heads, ("head", "token")
+    )
+    yield from found[:1]
+
+
+@oracle("COMMIT.LENGTH", "commit.length", "commit.tokens", "round.tokens")
+def length(trace: Trace) -> Iterator[Finding]:
+    """Clause M8: the reported length grows by what was published."""
+    expected = prefix_length(trace) + len(trace["commit.tokens"])
+    observed = int(trace["commit.length"])
+    if expected != observed:
+        message = "the cache does not grow by the number of published tokens"
+        yield Finding("COMMIT.LENGTH", message, {}, expected, observed)
+
+
+@oracle("COMMIT.PREFIX_UNTOUCHED", "cache.before", "cache.after", "round.tokens")
+def prefix_untouched(trace: Trace) -> Iterator[Finding]:
+    """Clause M9."""
+    committed = prefix_length(trace)
+    expected = trace["cache.before"][:, :, :, :committed]
+    observed = trace["cache.after"][:, :, :, :committed]
+    message = "a committed prefix row changed"
+    axes = ("layer", "key_or_value", "kv_head", "row", "channel")
+    yield from equal("COMMIT.PREFIX_UNTOUCHED", message, expected, observed, axes)
+
+
+@oracle("COMMIT.VALIDATED_FIRST", "refusal.refused", "refusal.before", "refusal.after")
+def validated_first(trace: Trace) -> Iterator[Finding]:
+    """Clause M10: what cannot be done was asked for."""
+    code, asked = "COMMIT.VALIDATED_FIRST", trace["refusal.asked"]
+    if trace["refusal.refused"] is None:
+        yield Finding(code, f"{asked} was not refused", {}, "a refusal", "success")
+    lengths = int(trace["refusal.length_before"]), int(trace["refusal.length_after"])
+    if lengths[0] != lengths[1]:
+        yield Finding(code, f"{asked} changed the cache length", {}, *lengths)
+    elif not np.array_equal(trace["refusal.before"], trace["refusal.after"]):
+        rows = np.argwhere(trace["refusal.before"] != trace["refusal.after"])
+        where = {"row": int(rows[0][3])}
+        yield Finding(code, f"{asked} wrote to the cache", where)
+
+
+@oracle("COMMIT.REJECTED_UNREACHABLE", "cache.length", "commit.tokens", "round.tokens")
+def rejected_unreachable(trace: Trace) -> Iterator[Finding]:
+    """Clause M11: the rows that the engine will show to the next round."""
+    expected = prefix_length(trace) + len(trace["commit.tokens"])
+    observed = int(trace["cache.length"])
+    if observed > expected:
+        message = "rejected rows are still visible behind the published ones"
+        yield Finding("COMMIT.REJECTED_UNREACHABLE", message, {}, expected, observed)
+
+
+def _may_end(trace: Trace) -> bool:
+    return trace.coordinate.end_of_sequence is not None
+
+
+@oracle("COMMIT.END_OF_SEQUENCE", "commit.tokens", applies=_may_end)
+def end_of_sequence(trace: Trace) -> Iterator[Finding]:
+    """Clause M12."""
+    tokens, end = trace["commit.tokens"], trace.coordinate.end_of_sequence
+    ends = np.flatnonzero(tokens == end)
+    if len(ends) and ends[0] + 1 < len(tokens):
+        where = {"position": int(ends[0]) + 1}
+        observed = int(tokens[ends[0] + 1])
+        message = "a token is published behind the end of sequence"
+        yield Finding("COMMIT.END_OF_SEQUENCE", message, where, "nothing", observed)

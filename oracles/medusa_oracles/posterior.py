@@ -1,0 +1,302 @@
+"""Oracle of `spec/posterior.md`: which edges pass, how long a path is accepted, which one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from medusa_oracles.judge import close, equal, oracle
+from medusa_spec.arrays import BoolArray, FloatArray, IntArray
+from medusa_spec.coordinate import Policy
+from medusa_spec.findings import Finding
+from medusa_spec.stages import Selection
+from medusa_spec.trace import Trace
+
+
+def derive_probabilities(logits: FloatArray, policy: Policy) -> FloatArray:
+    """Clause P9: `[..., V]` after temperature, stable under large logits."""
+    scaled = logits / policy.temperature
+    weights = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
+    probabilities: FloatArray = weights / weights.sum(axis=-1, keepdims=True)
+    return probabilities
+
+
+def derive_entropy(probabilities: FloatArray, policy: Policy) -> FloatArray:
+    """Clause P8: `[...]` in nats."""
+    terms = probabilities * np.log(probabilities + policy.entropy_guard)
+    entropy: FloatArray = -np.where(probabilities > 0, terms, 0.0).sum(axis=-1)
+    return entropy
+
+
+def derive_threshold(entropy: FloatArray, policy: Policy) -> FloatArray:
+    """Clause P6: `[...]`, a probability."""
+    threshold: FloatArray = np.minimum(policy.epsilon, policy.alpha * np.exp(-entropy))
+    return threshold
+
+
+def derive_greedy_passes(candidates: IntArray, path_logits: FloatArray) -> BoolArray:
+    """Clauses P2 and P11: `[R, W-1]` from candidates `[R, W]` and path logits `[R, W, V]`."""
+    choice = path_logits[:, :-1].argmax(axis=-1)
+    passes: BoolArray = (candidates[:, 1:] == choice) & (candidates[:, 1:] >= 0)
+    return passes
+
+
+def derive_edge_probability(probabilities: FloatArray, candidates: IntArray) -> FloatArray:
+    """Probability of each path token under its parent's row, `[R, W-1]`; 0 at padding."""
+    tokens = candidates[:, 1:]
+    index = np.maximum(tokens, 0)[..., None]
+    taken = np.take_along_axis(probabilities, index, axis=-1)[..., 0]
+    edges: FloatArray = np.where(tokens < 0, 0.0, taken)
+    return edges
+
+
+def derive_lengths(passes: BoolArray) -> IntArray:
+    """Clause P3: leading passes of each path, `[R]`."""
+    return np.logical_and.accumulate(passes, axis=1).sum(axis=1, dtype=np.int64)
+
+
+def derive_selection(candidates: IntArray, path_logits: FloatArray, policy: Policy) -> Selection:
+    """The whole choice: candidates `[R, W]`, path logits `[R, W, V]`, all finite."""
+    if policy.mode == "greedy":
+        passes = derive_greedy_passes(candidates, path_logits)
+        lengths = derive_lengths(passes)
+        return Selection(int(lengths.argmax()), int(lengths.max()), passes, lengths)
+    probabilities = derive_probabilities(path_logits[:, :-1], policy)
+    entropy = derive_entropy(probabilities, policy)
+    threshold = derive_threshold(entropy, policy)
+    probability = derive_edge_probability(probabilities, candidates)
+    passes = (probability > threshold) & (candidates[:, 1:] >= 0)
+    lengths = derive_lengths(passes)
+    path = derive_likeliest(lengths, probability)
+    accepted = int(lengths.max())
+    return Selection(path, accepted, passes, lengths, probability, entropy, threshold)
+
+
+def derive_likelihood(probability: FloatArray, accepted: int) -> FloatArray:
+    """Sum of logs over the accepted edges, `[R]`; minus infinity where an edge has none."""
+    edges = probability[:, :accepted]
+    logs = np.log(edges, out=np.full_like(edges, -np.inf), where=edges > 0)
+    likelihood: FloatArray = logs.sum(axis=1)
+    return likelihood
+
+
+def derive_likeliest(lengths: IntArray, probability: FloatArray) -> int:
+    """Clause P10: the likeliest among the longest, the first of equals; path zero at length 0."""
+    accepted = int(lengths.max())
+    if accepted == 0:
+        return 0
+    likelihood = derive_likelihood(probability, accepted)
+    return int(np.where(lengths == accepted, likelihood, -np.inf).argmax())
+
+
+def _greedy(trace: Trace) -> bool:
+    return trace.coordinate.policy.mode == "greedy"
+
+
+def _typical(trace: Trace) -> bool:
+    return not _greedy(trace)
+
+
+def _finite(trace: Trace) -> bool:
+    return bool(np.isfinite(_judged(trace)).all())
+
+
+def _judged(trace: Trace) -> FloatArray:
+    """The path logits that the selection was given, zero where nothing real is judged."""
+    candidates, logits = trace["selection.candidates"], trace["selection.path_logits"]
+    return np.where(candidates[..., None] < 0, 0.0, logits)
+
+
+_GIVEN = ("selection.candidates", "selection.path_logits")
+_EDGE = ("path", "position")
+
+
+@oracle("POSTERIOR.ROOT_PUBLISHED", "commit.tokens", "proposal.packed")
+def root_published(trace: Trace) -> Iterator[Finding]:
+    """Clause P1."""
+    code, tokens = "POSTERIOR.ROOT_PUBLISHED", trace["commit.tokens"]
+    root = int(trace["proposal.packed"][0])
+    if len(tokens) == 0:
+        yield Finding(code, "the round published nothing", {}, [root], [])
+    elif int(tokens[0]) != root:
+        yield Finding(code, "the first token is not the root", {}, root, int(tokens[0]))
+
+
+@oracle("POSTERIOR.GREEDY_MATCH", *_GIVEN, "selection.passes", applies=_greedy)
+def greedy_match(trace: Trace) -> Iterator[Finding]:
+    """Clause P2."""
+    if _finite(trace):
+        candidates = trace["selection.candidates"]
+        expected = derive_greedy_passes(candidates, trace["selection.path_logits"])
+        real = candidates[:, 1:] >= 0
+        observed = trace["selection.passes"] & real
+        message = "an edge passes without, or fails with, the greatest logit"
+        yield from equal("POSTERIOR.GREEDY_MATCH", message, expected, observed, _EDGE)
+
+
+@oracle("POSTERIOR.CONTIGUOUS_PREFIX", "selection.passes", "selection.lengths")
+def contiguous_prefix(trace: Trace) -> Iterator[Finding]:
+    """Clause P3, over the observed passes."""
+    expected = derive_lengths(trace["selection.passes"])
+    message = "the accepted length is not the number of leading passes"
+    observed = trace["selection.lengths"]
+    yield from equal("POSTERIOR.CONTIGUOUS_PREFIX", message, expected, observed, ("path",))
+
+
+@oracle("POSTERIOR.FIRST_MAXIMAL_PATH", "selection.lengths", "selection.path", applies=_greedy)
+def first_maximal_path(trace: Trace) -> Iterator[Finding]:
+    """Clause P4, over the observed lengths."""
+    expected, observed = int(trace["selection.lengths"].argmax()), int(trace["selection.path"])
+    if expected != observed:
+        message = "the winner is not the first path of greatest length"
+        yield Finding("POSTERIOR.FIRST_MAXIMAL_PATH", message, {}, expected, observed)
+
+
+@oracle("POSTERIOR.DEFAULT_PATH", "selection.lengths", "selection.path")
+def default_path(trace: Trace) -> Iterator[Finding]:
+    """Clause P5, over the observed lengths."""
+    observed = int(trace["selection.path"])
+    if trace["selection.lengths"].max() == 0 and observed != 0:
+        message = "nothing was accepted, and the winner is not path zero"
+        yield Finding("POSTERIOR.DEFAULT_PATH", message, {}, 0, observed)
+
+
+@oracle(
+    "POSTERIOR.THRESHOLD", "selection.threshold", "selection.entropy", *_GIVEN, applies=_typical
+)
+def threshold(trace: Trace) -> Iterator[Finding]:
+    """Clause P6, over the observed entropy."""
+    expected = derive_threshold(trace["selection.entropy"], trace.coordinate.policy)
+    message = "the threshold is not min(epsilon, alpha*exp(-H))"
+    yield from _close_edges("POSTERIOR.THRESHOLD", message, expected, "threshold", trace)
+
+
+@oracle(
+    "POSTERIOR.STRICT",
+    "selection.passes",
+    "selection.probability",
+    "selection.threshold",
+    "selection.candidates",
+    applies=_typical,
+)
+def strict(trace: Trace) -> Iterator[Finding]:
+    """Clause P7, over the observed probability and threshold."""
+    real = trace["selection.candidates"][:, 1:] >= 0
+    expected = (trace["selection.probability"] > trace["selection.threshold"]) & real
+    message = "an edge does not pass exactly when its probability exceeds the threshold"
+    observed = trace["selection.passes"] & real
+    yield from equal("POSTERIOR.STRICT", message, expected, observed, _EDGE)
+
+
+@oracle("POSTERIOR.ENTROPY", *_GIVEN, "selection.entropy", applies=_typical)
+def entropy(trace: Trace) -> Iterator[Finding]:
+    """Clause P8."""
+    if _finite(trace):
+        policy = trace.coordinate.policy
+        expected = derive_entropy(derive_probabilities(_judged(trace)[:, :-1], policy), policy)
+        message = "the entropy is not that of the path's target distribution, in nats"
+        yield from _close_edges("POSTERIOR.ENTROPY", message, expected, "entropy", trace)
+
+
+@oracle("POSTERIOR.TEMPERATURE", *_GIVEN, "selection.probability", applies=_typical)
+def temperature(trace: Trace) -> Iterator[Finding]:
+    """Clause P9."""
+    if _finite(trace):
+        candidates, policy = trace["selection.candidates"], trace.coordinate.policy
+        probabilities = derive_probabilities(_judged(trace)[:, :-1], policy)
+        expected = derive_edge_probability(probabilities, candidates)
+        message = "an edge's probability is not that of softmax(logits / temperature)"
+        yield from _close_edges("POSTERIOR.TEMPERATURE", message, expected, "probability", trace)
+
+
+@oracle(
+    "POSTERIOR.LIKELIHOOD_TIE",
+    "selection.lengths",
+    "selection.probability",
+    "selection.path",
+    applies=_typical,
+)
+def likelihood_tie(trace: Trace) -> Iterator[Finding]:
+    """Clause P10, over the observed lengths and probabilities."""
+    lengths, probability = trace["selection.lengths"], trace["selection.probability"]
+    expected, observed = derive_likeliest(lengths, probability), int(trace["selection.path"])
+    if expected == observed:
+        return
+    accepted = int(lengths.max())
+    likelihood = derive_likelihood(probability, accepted)
+    among_longest = 0 <= observed < len(lengths) and lengths[observed] == accepted
+    # Sums of the same logs in another order may differ in the last bit; that decides nothing.
+    if accepted and among_longest and likelihood[expected] - likelihood[observed] <= 1e-12:
+        return
+    message = "the winner is not the likeliest of the longest paths"
+    yield Finding("POSTERIOR.LIKELIHOOD_TIE", message, {}, expected, observed)
+
+
+@oracle("POSTERIOR.SENTINEL", "selection.candidates", "selection.passes")
+def sentinel(trace: Trace) -> Iterator[Finding]:
+    """Clause P11."""
+    padding = trace["selection.candidates"][:, 1:] < 0
+    accepted = np.argwhere(padding & trace["selection.passes"])
+    if len(accepted):
+        path, edge = map(int, accepted[0])
+        where = {"path": path, "position": edge + 1}
+        yield Finding("POSTERIOR.SENTINEL", "padding is accepted", where, False, True)
+
+
+@oracle("POSTERIOR.FINITE", *_GIVEN, "selection.refused", applies=lambda trace: not _finite(trace))
+def finite(trace: Trace) -> Iterator[Finding]:
+    """Clause P12: the selection was given a logit that is no number."""
+    if trace["selection.refused"] is None:
+        path, position, token = map(int, np.argwhere(~np.isfinite(_judged(trace)))[0])
+        where = {"path": path, "position": position, "token": token}
+        message = "logits that are not finite were judged instead of refused"
+        yield Finding("POSTERIOR.FINITE", message, where, "an error", "a selection")
+
+
+@oracle("POSTERIOR.LENGTH_CONVENTION", "selection.lengths", "selection.accepted")
+def length_convention(trace: Trace) -> Iterator[Finding]:
+    """Clause P13, over the observed lengths."""
+    expected = int(trace["selection.lengths"].max())
+    observed = int(trace["selection.accepted"])
+    if expected != observed:
+        message = "the accepted length does not count suffix edges"
+        yield Finding("POSTERIOR.LENGTH_CONVENTION", message, {}, expected, observed)
+
+
+@oracle("POSTERIOR.EXACT_LABEL", "selection.label")
+def exact_label(trace: Trace) -> Iterator[Finding]:
+    """Clause P14."""
+    expected = "greedy-exact" if _greedy(trace) else "heuristic"
+    observed = trace["selection.label"]["claim"]
+    if observed == "target-law" and trace["selection.label"].get("correction"):
+        return
+    if observed != expected:
+        message = f"the policy {trace.coordinate.policy.mode} is labelled for what it is not"
+        yield Finding("POSTERIOR.EXACT_LABEL", message, {}, expected, observed)
+
+
+CORRECTION_STATE = ("proposal_law", "stored_probabilities", "randomness", "residual")
+
+
+@oracle("POSTERIOR.CORRECTION_STATE", "selection.label")
+def correction_state(trace: Trace) -> Iterator[Finding]:
+    """Clause P15."""
+    label = trace["selection.label"]
+    if label["claim"] == "target-law" or label["rejects"]:
+        state = label.get("correction") or {}
+        missing = [name for name in CORRECTION_STATE if not state.get(name)]
+        if missing:
+            message = f"a rejecting policy does not name {', '.join(missing)}"
+            yield Finding("POSTERIOR.CORRECTION_STATE", message, {}, list(CORRECTION_STATE), label)
+
+
+def _close_edges(
+    code: str, message: str, expected: FloatArray, name: str, trace: Trace
+) -> Iterator[Finding]:
+    """Compare one value per real edge; nothing is demanded where a path is padded."""
+    observed = trace[f"selection.{name}"]
+    if observed.shape == expected.shape:
+        real = trace["selection.candidates"][:, 1:] >= 0
+        expected, observed = np.where(real, expected, 0.0), np.where(real, observed, 0.0)
+    yield from close(code, message, expected, observed, _EDGE, trace.policy_tolerance)

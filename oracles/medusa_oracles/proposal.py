@@ -1,0 +1,89 @@
+"""Oracle of `spec/proposal.md`: from a frontier to packed tokens and candidate paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from medusa_oracles.judge import equal, oracle
+from medusa_oracles.tree import expected_tree
+from medusa_spec.arrays import FloatArray, IntArray
+from medusa_spec.findings import Finding
+from medusa_spec.stages import Proposal, TreeBuffers
+from medusa_spec.trace import Trace
+
+
+def derive_table(target: FloatArray, heads: FloatArray, topk: int) -> IntArray:
+    """Clauses Q1 and Q2: the candidate token of every slot, `[1 + K*TOPK]`.
+
+    `target` is `[V]`, `heads` `[K, V]`. Equal logits go to the lower token id.
+    """
+    ranked = np.argsort(-heads, axis=-1, kind="stable")[:, :topk]
+    return np.concatenate([[np.argmax(target)], ranked.reshape(-1)]).astype(np.int64)
+
+
+def derive_proposal(table: IntArray, tree: TreeBuffers, sentinel: int = -1) -> Proposal:
+    """Clauses Q3 and Q4: packed tokens `[N]` by slot, candidates `[R, W]` by retrieval."""
+    packed = table[tree.slots]
+    candidates = np.where(tree.retrieval < 0, sentinel, packed[tree.retrieval])
+    return Proposal(table, packed, candidates)
+
+
+@oracle("PROPOSAL.ROOT_FROM_TARGET", "proposal.packed", "proposal.table", "frontier.target")
+def root_from_target(trace: Trace) -> Iterator[Finding]:
+    """Clause Q1: slot zero and packed row zero."""
+    target = trace["frontier.target"]
+    root = int(np.argmax(target))
+    for name in ("proposal.table", "proposal.packed"):
+        observed = int(trace[name][0])
+        if observed != root:
+            message = f"the root in {name} is not the greatest target logit of this frontier"
+            yield Finding("PROPOSAL.ROOT_FROM_TARGET", message, {"row": 0}, root, observed)
+            return
+
+
+@oracle("PROPOSAL.TOPK", "proposal.table", "frontier.heads", "frontier.target")
+def topk(trace: Trace) -> Iterator[Finding]:
+    """Clause Q2."""
+    heads, width = trace["frontier.heads"], trace.coordinate.topk
+    expected = derive_table(trace["frontier.target"], heads, width)[1:].reshape(len(heads), width)
+    observed = trace["proposal.table"][1:]
+    message = "a head's ranks are not its tokens in descending order of logits"
+    if observed.size == expected.size:
+        observed = observed.reshape(expected.shape)
+    yield from equal("PROPOSAL.TOPK", message, expected, observed, ("head", "rank"))
+
+
+@oracle("PROPOSAL.GATHER", "proposal.table", "proposal.packed", "proposal.candidates")
+def gather(trace: Trace) -> Iterator[Finding]:
+    """Clause Q3: from the observed table, so that a wrong ranking is not reported twice."""
+    code, tree = "PROPOSAL.GATHER", expected_tree(trace)
+    packed, candidates = trace["proposal.packed"], trace["proposal.candidates"]
+    expected = derive_proposal(trace["proposal.table"], tree)
+    message = "a packed token is not the one in its slot"
+    found = list(equal(code, message, expected.packed, packed, ("row",)))
+    if not found and candidates.shape == tree.retrieval.shape:
+        real = tree.retrieval >= 0
+        gathered = np.where(real, packed[tree.retrieval], 0)
+        message = "a candidate token is not the packed one of its path"
+        observed = np.where(real, candidates, 0)
+        found = list(equal(code, message, gathered, observed, ("path", "position")))
+    yield from found
+
+
+@oracle("PROPOSAL.PADDING_MASKED", "proposal.candidates")
+def padding_masked(trace: Trace) -> Iterator[Finding]:
+    """Clause Q4."""
+    code, candidates = "PROPOSAL.PADDING_MASKED", trace["proposal.candidates"]
+    retrieval = expected_tree(trace).retrieval
+    if candidates.shape != retrieval.shape:
+        message = "candidate paths have another shape than retrieval"
+        yield Finding(code, message, {}, list(retrieval.shape), list(candidates.shape))
+        return
+    named = np.argwhere((retrieval < 0) & (candidates >= 0))
+    if len(named):
+        path, position = map(int, named[0])
+        where = {"path": path, "position": position}
+        observed = int(candidates[path, position])
+        yield Finding(code, "a padded entry names a token", where, "a sentinel", observed)

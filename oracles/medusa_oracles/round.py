@@ -1,0 +1,197 @@
+"""Oracle of `spec/round.md`: what must hold over rounds, trees and generations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from medusa_oracles.judge import beyond, close, oracle
+from medusa_oracles.proposal import derive_table
+from medusa_spec.arrays import FloatArray
+from medusa_spec.findings import Finding
+from medusa_spec.trace import Tolerance, Trace
+
+
+def derive_chain_acceptance(drafts: list[int], plain_logits: FloatArray, committed: int) -> int:
+    """Accepted edges of a sequential verifier: leading drafts that the target also chooses.
+
+    `plain_logits` `[S, V]` are those of the prefix and the output; row `committed` is the one
+    that has read the root.
+    """
+    accepted = 0
+    while accepted < len(drafts) and committed + accepted < len(plain_logits):
+        if drafts[accepted] != int(plain_logits[committed + accepted].argmax()):
+            break
+        accepted += 1
+    return accepted
+
+
+def _greedy(trace: Trace) -> bool:
+    return trace.coordinate.policy.mode == "greedy"
+
+
+def _shortfall(logits: FloatArray, token: int) -> float:
+    """How far a token's logit lies under the greatest; 0 where it is the greedy choice."""
+    return float(logits.max() - logits[token])
+
+
+def _undecided(logits: FloatArray, tolerance: Tolerance) -> bool:
+    """Whether rounding alone could exchange the two greatest logits."""
+    second, first = np.partition(logits, -2)[-2:]
+    return bool(first - second <= 2 * _slack(logits, tolerance))
+
+
+def _slack(logits: FloatArray, tolerance: Tolerance) -> float:
+    return float(tolerance.atol + tolerance.rtol * np.abs(logits).max())
+
+
+_OUTPUT = ("generation.tokens", "generation.prefix", "generation.plain_logits")
+
+
+@oracle("ROUND.FRONTIER_FEEDS_NEXT", *_OUTPUT, "generation.frontiers", "generation.published")
+def frontier_feeds_next(trace: Trace) -> Iterator[Finding]:
+    """Clause R1."""
+    plain, frontiers = trace["generation.plain_logits"], trace["generation.frontiers"]
+    output = len(trace["generation.prefix"])
+    for number, (frontier, grown) in enumerate(
+        zip(frontiers, trace["generation.published"], strict=False)
+    ):
+        if output > len(plain):
+            return
+        if beyond(plain[output - 1], frontier, trace.tolerance):
+            difference = float(np.abs(plain[output - 1] - frontier).max())
+            message = "the round begins with other logits than the output ends with"
+            where = {"round": number}
+            yield Finding("ROUND.FRONTIER_FEEDS_NEXT", message, where, 0.0, difference)
+            return
+        output += int(grown)
+
+
+@oracle("ROUND.CACHE_MATCHES_TOKENS", "round.visible_kv", "round.fresh_kv")
+def cache_matches_tokens(trace: Trace) -> Iterator[Finding]:
+    """Clause R2."""
+    yield from close(
+        "ROUND.CACHE_MATCHES_TOKENS",
+        "the cache is not that of a fresh prefill of the output",
+        trace["round.fresh_kv"],
+        trace["round.visible_kv"],
+        ("layer", "key_or_value", "kv_head", "row", "channel"),
+        trace.tolerance,
+    )
+
+
+@oracle("ROUND.PROGRESS", "generation.tokens", "generation.asked", "generation.published")
+def progress(trace: Trace) -> Iterator[Finding]:
+    """Clause R3."""
+    code, published = "ROUND.PROGRESS", trace["generation.published"]
+    idle = np.flatnonzero(published < 1)
+    if len(idle):
+        where = {"round": int(idle[0])}
+        yield Finding(code, "a round published nothing", where, "at least 1", 0)
+    tokens, asked = list(trace["generation.tokens"]), int(trace["generation.asked"])
+    ended = bool(tokens) and tokens[-1] == trace.coordinate.end_of_sequence
+    if len(tokens) != asked and not (ended and len(tokens) < asked):
+        message = "the generation has another length than was asked for"
+        yield Finding(code, message, {}, asked, len(tokens))
+
+
+@oracle("ROUND.GREEDY_EQUALS_PLAIN", *_OUTPUT, applies=_greedy)
+def greedy_equals_plain(trace: Trace) -> Iterator[Finding]:
+    """Clause R4: every token is plain decoding's choice behind those before it."""
+    code, tokens = "ROUND.GREEDY_EQUALS_PLAIN", trace["generation.tokens"]
+    plain, committed = trace["generation.plain_logits"], len(trace["generation.prefix"])
+    for place, token in enumerate(map(int, tokens)):
+        logits = plain[committed - 1 + place]
+        if _shortfall(logits, token) > _slack(logits, trace.tolerance):
+            message = "a token is not the one that plain greedy decoding chooses"
+            where = {"position": committed + place}
+            yield Finding(code, message, where, int(logits.argmax()), token)
+            return
+        if token == trace.coordinate.end_of_sequence and place + 1 < len(tokens):
+            message = "decoding went on behind the end of sequence"
+            where = {"position": committed + place + 1}
+            yield Finding(code, message, where, "nothing", int(tokens[place + 1]))
+            return
+
+
+@oracle("ROUND.TREE_INDEPENDENT", *_OUTPUT, "chain.tokens", applies=_greedy)
+def tree_independent(trace: Trace) -> Iterator[Finding]:
+    """Clause R5: the same output from this tree and from one of its paths alone."""
+    yield from _same_output(
+        "ROUND.TREE_INDEPENDENT", "another tree gives another greedy output", "chain.tokens", trace
+    )
+
+
+@oracle("ROUND.RESTARTABLE", *_OUTPUT, "fresh.tokens")
+def restartable(trace: Trace) -> Iterator[Finding]:
+    """Clause R8."""
+    yield from _same_output(
+        "ROUND.RESTARTABLE",
+        "a used engine decodes otherwise than a fresh one",
+        "fresh.tokens",
+        trace,
+    )
+
+
+@oracle(
+    "ROUND.SUPERSET_NEVER_SHORTER",
+    *_OUTPUT,
+    "generation.published",
+    "chain.published",
+    applies=_greedy,
+)
+def superset_never_shorter(trace: Trace) -> Iterator[Finding]:
+    """Clause R6: the first round on the tree against the first on one of its paths."""
+    whole, part = trace["generation.published"], trace["chain.published"]
+    committed = len(trace["generation.prefix"])
+    rows = trace["generation.plain_logits"][committed - 1 : committed + int(part[0]) - 1]
+    if any(_undecided(row, trace.tolerance) for row in rows):
+        return
+    if whole[0] < part[0]:
+        message = "a superset of a tree accepted less"
+        yield Finding(
+            "ROUND.SUPERSET_NEVER_SHORTER", message, {"round": 0}, int(part[0]), int(whole[0])
+        )
+
+
+@oracle(
+    "ROUND.CHAIN_IS_CHAIN",
+    "chain.path",
+    "chain.published",
+    "chain.tokens",
+    "chain.plain_logits",
+    "chain.frontier.heads",
+    "chain.frontier.target",
+    "generation.prefix",
+    applies=_greedy,
+)
+def chain_is_chain(trace: Trace) -> Iterator[Finding]:
+    """Clause R7: the first round on a one-path tree, against a sequential verifier."""
+    committed, topk = len(trace["generation.prefix"]), trace.coordinate.topk
+    table = derive_table(trace["chain.frontier.target"], trace["chain.frontier.heads"], topk)
+    drafts = [int(table[1 + head * topk + rank]) for head, rank in enumerate(trace["chain.path"])]
+    plain = trace["chain.plain_logits"]
+    expected = 1 + derive_chain_acceptance(drafts, plain, committed)
+    observed, end = int(trace["chain.published"][0]), trace.coordinate.end_of_sequence
+    written = [int(table[0]), *drafts][:expected]
+    if end in written:
+        expected = written.index(end) + 1
+    judged = plain[committed - 1 : committed + expected]
+    if expected != observed and not any(_undecided(row, trace.tolerance) for row in judged):
+        message = "a one-path tree accepts otherwise than a sequential verifier"
+        yield Finding("ROUND.CHAIN_IS_CHAIN", message, {"round": 0}, expected, observed)
+
+
+def _same_output(code: str, message: str, other: str, trace: Trace) -> Iterator[Finding]:
+    """The first token at which two outputs part, unless rounding alone could part them."""
+    committed, plain = len(trace["generation.prefix"]), trace["generation.plain_logits"]
+    ours, theirs = trace[other].tolist(), trace["generation.tokens"].tolist()
+    for place, (expected, observed) in enumerate(zip(ours, theirs, strict=False)):
+        if expected != observed:
+            if not _undecided(plain[committed - 1 + place], trace.tolerance):
+                where = {"position": committed + place}
+                yield Finding(code, message, where, expected, observed)
+            return
+    if len(ours) != len(theirs):
+        yield Finding(code, f"{message}, of another length", {}, len(ours), len(theirs))

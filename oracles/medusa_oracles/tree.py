@@ -1,0 +1,224 @@
+"""Oracle of `spec/tree.md`: the four coupled buffers of a tree, as functions of its row order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from medusa_oracles.judge import equal, oracle
+from medusa_spec.arrays import IntArray, RankPath
+from medusa_spec.findings import Finding
+from medusa_spec.stages import TreeBuffers
+from medusa_spec.trace import Trace
+
+
+def derive_tree(
+    paths: Sequence[Sequence[int]], topk: int, retrieval_order: str, sentinel: int = -1
+) -> TreeBuffers:
+    """Clauses T1 to T7 for a prefix-closed set of rank paths, in any order.
+
+    Everything follows from one table: `ancestry[u, d]` is the row of the first `d` ranks of
+    path `u`, the sentinel where the path is shorter. Its scatter is the mask, its rows at the
+    leaves are the retrieval. The caller vouches for prefix closure (see `oracles.coordinate`).
+    """
+    order = sorted(map(tuple, paths))
+    order.sort(key=len)
+    nodes = len(order) + 1
+    depths = np.zeros(nodes, np.int64)
+    depths[1:] = np.fromiter(map(len, order), np.int64, nodes - 1)
+    width = int(depths[-1]) + 1
+    row = dict(zip(order, range(1, nodes), strict=True))
+    row[()] = 0
+    parents = np.fromiter((row[path[:-1]] for path in order), np.int64, nodes - 1)
+    ranks = np.fromiter((path[-1] for path in order), np.int64, nodes - 1)
+
+    slots = np.zeros(nodes, np.int64)
+    slots[1:] = 1 + (depths[1:] - 1) * topk + ranks
+
+    ancestry = np.full((nodes, width), sentinel, np.int64)
+    ancestry[:, 0] = 0
+    starts = np.searchsorted(depths, np.arange(1, width + 1)).tolist()
+    for depth, (start, stop) in enumerate(pairwise(starts), 1):
+        level = ancestry[start:stop]
+        level[:, 1:depth] = ancestry[parents[start - 1 : stop - 1], 1:depth]
+        level[:, depth] = np.arange(start, stop)
+
+    mask = np.zeros((nodes, nodes), np.bool_)
+    seen = ancestry != sentinel
+    rows = np.repeat(np.arange(nodes), depths + 1)
+    mask[rows, ancestry[seen]] = True
+
+    is_leaf = np.ones(nodes, np.bool_)
+    is_leaf[parents] = False
+    retrieval = ancestry[is_leaf]
+    if retrieval_order == "pinned":
+        retrieval = retrieval[::-1].copy()
+    return TreeBuffers(((), *order), slots, mask, depths, retrieval)
+
+
+def derive_parents(paths: Sequence[RankPath]) -> IntArray:
+    """Row of each row's parent, `[N]`, -1 for the root; `paths` in row order, root included."""
+    row = {path: index for index, path in enumerate(paths)}
+    return np.array([-1, *(row[path[:-1]] for path in paths[1:])], np.int64)
+
+
+def derive_node_count(branching: Sequence[int]) -> int:
+    """Clause T10: candidate nodes of regular branching, without the root."""
+    return int(np.cumprod(np.asarray(branching, np.int64)).sum())
+
+
+def expected_tree(trace: Trace) -> TreeBuffers:
+    """The buffers that the trace's coordinate demands."""
+    coordinate = trace.coordinate
+    policy = coordinate.policy
+    return _derived(coordinate.paths, coordinate.topk, policy.retrieval_order, policy.sentinel)
+
+
+# Every oracle of a round asks for the same few trees.
+_derived = lru_cache(maxsize=64)(derive_tree)
+
+
+@oracle("TREE.ROW_ORDER", "tree.paths")
+def row_order(trace: Trace) -> Iterator[Finding]:
+    """Clause T1."""
+    expected = [list(path) for path in expected_tree(trace).paths]
+    observed = [list(path) for path in trace["tree.paths"]]
+    for row, (ours, theirs) in enumerate(zip(expected, observed, strict=False)):
+        if ours != theirs:
+            message = "the rows do not follow (length, path)"
+            yield Finding("TREE.ROW_ORDER", message, {"row": row}, ours, theirs)
+            return
+    if len(expected) != len(observed):
+        message = "the number of rows differs"
+        yield Finding("TREE.ROW_ORDER", message, {}, len(expected), len(observed))
+
+
+@oracle("TREE.SLOT", "tree.slots")
+def slot(trace: Trace) -> Iterator[Finding]:
+    """Clause T2."""
+    message = "the candidate slot is not 1 + (depth-1)*TOPK + rank"
+    expected = expected_tree(trace).slots
+    yield from equal("TREE.SLOT", message, expected, trace["tree.slots"], ("row",))
+
+
+@oracle("TREE.MASK_IS_ANCESTRY", "tree.mask")
+def mask_is_ancestry(trace: Trace) -> Iterator[Finding]:
+    """Clause T3."""
+    expected, observed = expected_tree(trace).mask, trace["tree.mask"]
+    message = "visibility is not ancestry"
+    yield from equal(
+        "TREE.MASK_IS_ANCESTRY", message, expected, observed.astype(np.bool_), ("row", "key")
+    )
+
+
+@oracle("TREE.POSITION_IS_DEPTH", "tree.depths")
+def position_is_depth(trace: Trace) -> Iterator[Finding]:
+    """Clause T4."""
+    message = "the position is not the length of the row's path"
+    expected = expected_tree(trace).depths
+    yield from equal("TREE.POSITION_IS_DEPTH", message, expected, trace["tree.depths"], ("row",))
+
+
+@oracle("TREE.RETRIEVAL_MAXIMAL", "tree.retrieval")
+def retrieval_maximal(trace: Trace) -> Iterator[Finding]:
+    """Clause T5: compares where each retrieval row ends, and in what order the ends come."""
+    expected, observed = expected_tree(trace).retrieval, trace["tree.retrieval"]
+    message = "the retrieval rows do not end at the maximal paths, in the declared order"
+    yield from equal("TREE.RETRIEVAL_MAXIMAL", message, _ends(expected), _ends(observed), ("path",))
+
+
+@oracle("TREE.RETRIEVAL_CHAIN", "tree.retrieval", "tree.mask")
+def retrieval_chain(trace: Trace) -> Iterator[Finding]:
+    """Clause T6, over the observed retrieval and the observed mask."""
+    code = "TREE.RETRIEVAL_CHAIN"
+    parents = derive_parents(expected_tree(trace).paths)
+    mask = trace["tree.mask"]
+    for path, entries in enumerate(trace["tree.retrieval"]):
+        for position, (parent, child) in enumerate(pairwise(entries), 1):
+            where = {"path": path, "position": position}
+            if child < 0:
+                continue
+            if parent < 0 or child >= len(parents) or parents[child] != parent:
+                message = "adjacent entries are not parent and child"
+                known = 0 <= child < len(parents)
+                expected = int(parents[child]) if known else None
+                yield Finding(code, message, where, expected, int(parent))
+                return
+            if not mask[child, parent]:
+                message = "the child does not see its parent"
+                yield Finding(code, message, where, True, False)
+                return
+
+
+@oracle("TREE.SENTINEL", "tree.retrieval")
+def sentinel(trace: Trace) -> Iterator[Finding]:
+    """Clause T7: nothing negative but the sentinel, and nothing real behind it."""
+    code, declared = "TREE.SENTINEL", trace.coordinate.policy.sentinel
+    observed, expected = trace["tree.retrieval"], expected_tree(trace).retrieval
+    padding = observed < 0
+    odd = np.argwhere(padding & (observed != declared))
+    if len(odd):
+        path, position = map(int, odd[0])
+        where = {"path": path, "position": position}
+        message = "padding is not the declared sentinel"
+        yield Finding(code, message, where, declared, int(observed[path, position]))
+    behind = np.argwhere(padding[:, :-1] & ~padding[:, 1:])
+    if len(behind):
+        path, position = map(int, behind[0])
+        where = {"path": path, "position": position}
+        yield Finding(code, "a real entry stands behind padding", where)
+    elif (ours := int((expected < 0).sum())) != (theirs := int(padding.sum())):
+        yield Finding(code, "the number of padded entries differs", {}, ours, theirs)
+
+
+@oracle("TREE.INVERSE", "tree.slots", "tree.retrieval", "tree.paths")
+def inverse(trace: Trace) -> Iterator[Finding]:
+    """Clause T8: with a different token in every slot, tokens by slot and by path agree."""
+    topk, slots = trace.coordinate.topk, trace["tree.slots"]
+    expected = expected_tree(trace)
+    by_path = {
+        path: 0 if not path else 1 + (len(path) - 1) * topk + path[-1] for path in expected.paths
+    }
+    named = np.array([by_path.get(tuple(path), -1) for path in trace["tree.paths"]])
+    message = "the token gathered by slot is not the one that the row's path names"
+    yield from equal("TREE.INVERSE", message, named, slots, ("row",))
+    retrieval = trace["tree.retrieval"]
+    if retrieval.shape == expected.retrieval.shape and (retrieval < len(slots)).all():
+        ours = np.where(expected.retrieval < 0, -1, expected.slots[expected.retrieval])
+        theirs = np.where(retrieval < 0, -1, slots[retrieval])
+        message = "the token gathered by retrieval is not the one on that path"
+        yield from equal("TREE.INVERSE", message, ours, theirs, ("path", "position"))
+
+
+@oracle("TREE.DUPLICATE_TOKENS", "tree.retrieval", "tree.slots")
+def duplicate_tokens(trace: Trace) -> Iterator[Finding]:
+    """Clause T9: every packed row is reached by retrieval, so no two nodes were merged."""
+    rows = np.arange(len(trace["tree.slots"]))
+    missing = np.setdiff1d(rows, trace["tree.retrieval"])
+    if len(missing):
+        message = "a packed row is on no retrieval path: another row answers for it"
+        yield Finding("TREE.DUPLICATE_TOKENS", message, {"row": int(missing[0])})
+
+
+@oracle(
+    "TREE.NODE_COUNT",
+    "tree.node_count",
+    applies=lambda trace: trace.coordinate.branching is not None,
+)
+def node_count(trace: Trace) -> Iterator[Finding]:
+    """Clause T10."""
+    expected = derive_node_count(trace.coordinate.branching or ())
+    observed = int(trace["tree.node_count"])
+    if expected != observed:
+        message = f"branching {list(trace.coordinate.branching or ())} has another node count"
+        yield Finding("TREE.NODE_COUNT", message, {}, expected, observed)
+
+
+def _ends(retrieval: IntArray) -> IntArray:
+    """The last real entry of each retrieval row, -1 where a row holds none."""
+    width = retrieval.shape[1]
+    last = width - 1 - np.argmax(retrieval[:, ::-1] >= 0, axis=1)
+    return np.where((retrieval >= 0).any(axis=1), retrieval[np.arange(len(retrieval)), last], -1)

@@ -1,0 +1,182 @@
+"""The coordinate: everything that freezes one round, as immutable values (0x01A)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from medusa_spec.arrays import CacheRow, Depth, HeadIndex, PackedRow, Position, Rank, RankPath, Slot
+
+RetrievalOrder: TypeAlias = Literal["canonical", "pinned"]
+Mode: TypeAlias = Literal["greedy", "fast-typical"]
+Projection: TypeAlias = Literal["independent", "shared"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The revision that a coordinate speaks of, and the code path through it (0x01C).
+
+    `files` maps a path of the repository to the SHA-256 of its content.
+    """
+
+    repository: str
+    commit: str
+    variant: Literal["current", "legacy"]
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How candidates are chosen, ordered and accepted; always written out in full.
+
+    `temperature` divides logits before the softmax and is 0 for greedy. `epsilon` is the hard
+    ceiling of the typical threshold, a probability; `alpha` scales `exp(-entropy)`.
+    `entropy_guard` is added to a probability inside the logarithm. `sentinel` is the negative
+    padding of a retrieval row.
+    """
+
+    mode: Mode
+    temperature: float
+    epsilon: float
+    alpha: float
+    top_p: float
+    entropy_guard: float
+    comparison: Literal[">"]
+    tie_rule: Literal["first-maximal-path", "greatest-likelihood"]
+    retrieval_order: RetrievalOrder
+    sentinel: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A decoder with Medusa heads: its sizes, and the seed of its weights.
+
+    `head_blocks` is the number of residual blocks per Medusa head (`R_h` in 0x02A).
+    """
+
+    layers: int
+    hidden: int
+    attention_heads: int
+    kv_heads: int
+    intermediate: int
+    vocabulary: int
+    rope_theta: float
+    rms_epsilon: float
+    head_blocks: int
+    projection: Projection
+    weight_seed: int
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.hidden // self.attention_heads
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The proposal frontier written as tokens: the root, and each head's ranks in order."""
+
+    root: int
+    heads: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowPosterior:
+    """The target distribution at one tree row: named probabilities, and `rest` shared evenly."""
+
+    path: RankPath
+    probabilities: Mapping[int, float]
+    rest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """A round steered by its path logits so that `edges` edges of `path` are acceptable."""
+
+    path: RankPath
+    edges: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What the engine decoded before this round: its next one must start clean."""
+
+    prefix: tuple[int, ...]
+    paths: tuple[RankPath, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinate:
+    """One frozen round.
+
+    `rounds` has one entry a round: `None` where the engine's own logits decide, an `Acceptance`
+    where the path logits are steered. `posterior`, where given, is what the posterior judges
+    instead. `ranking`, where given, replaces the frontier that the proposal reads.
+    """
+
+    name: str
+    source: Source
+    prefix: tuple[int, ...]
+    prefix_length: int
+    topk: int
+    heads: int
+    paths: tuple[RankPath, ...]
+    policy: Policy
+    capacity: int
+    end_of_sequence: int | None
+    model: ModelShape
+    rounds: tuple[Acceptance | None, ...] = (None,)
+    ranking: Ranking | None = None
+    posterior: tuple[RowPosterior, ...] = ()
+    earlier: Generation | None = None
+    branching: tuple[int, ...] | None = None
+    expected: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> int:
+        """Packed rows with the root, `N`."""
+        return len(self.paths) + 1
+
+    def with_tree(self, paths: tuple[RankPath, ...]) -> Coordinate:
+        """The same coordinate over another tree, unsteered; `expected` does not carry over."""
+        return replace(self, paths=paths, rounds=(None,), branching=None, expected={})
+
+    def document(self) -> dict[str, Any]:
+        """The coordinate as the plain document that `coordinate.schema.json` describes."""
+        plain: dict[str, Any] = _plain(asdict(self))
+        for optional in ("ranking", "earlier", "branching"):
+            if plain[optional] is None:
+                del plain[optional]
+        for optional in ("posterior", "expected"):
+            if not plain[optional]:
+                del plain[optional]
+        return plain
+
+
+@dataclass(frozen=True, slots=True)
+class RowCoordinates:
+    """One packed row in every integer domain at once (0x01B); the root has no rank and no head."""
+
+    row: PackedRow
+    rank: Rank | None
+    head: HeadIndex | None
+    slot: Slot
+    depth: Depth
+    position: Position
+    cache_row: CacheRow
+
+
+def canonical_order(paths: Any) -> tuple[RankPath, ...]:
+    """Paths sorted by `(length, path)`: the row order of the tree, without the root (0x04A)."""
+    return tuple(sorted((tuple(p) for p in paths), key=lambda p: (len(p), p)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        # JSON has string keys only, and a YAML manifest is held to the same document.
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,162 @@
+"""Reading untrusted documents: bounded, safe, and with errors that name file, field and rule."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from medusa_spec.errors import InputError
+
+SIZE_LIMIT = 4 * 1024 * 1024
+"""Bytes; the 4,095-node benchmark tree takes about 80 kB, so a larger file is a mistake."""
+
+NODE_LIMIT = 16_384
+"""Paths in one tree; its mask alone is N*N, so the limit keeps it under 256 MiB."""
+
+
+def read_text(path: Path) -> str:
+    """The content of a file, refused before it is read where it is too large."""
+    source = str(path)
+    if path.is_dir():
+        raise InputError(source, "", "is a directory; a file is needed")
+    if not path.exists():
+        raise InputError(source, "", "no such file")
+    try:
+        size = path.stat().st_size
+        if size > SIZE_LIMIT:
+            raise InputError(source, "", f"is {size:,} bytes; at most {SIZE_LIMIT:,} are read")
+        with path.open("rb") as stream:
+            content = stream.read(SIZE_LIMIT + 1)
+    except OSError as error:
+        raise InputError(source, "", f"cannot be read: {error.strerror}") from None
+    if len(content) > SIZE_LIMIT:
+        raise InputError(source, "", f"holds more than {SIZE_LIMIT:,} bytes")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(source, "", f"is not UTF-8 at byte {error.start}") from None
+
+
+def parse_json(text: str, source: str) -> Any:
+    """A JSON document; NaN and infinities, which JSON does not have, are refused."""
+
+    def no_constant(name: str) -> Any:
+        raise InputError(source, "", f"{name} is not a JSON value")
+
+    try:
+        return json.loads(text, parse_constant=no_constant, object_pairs_hook=_distinct(source))
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno} column {error.colno}"
+        raise InputError(source, place, f"not JSON: {error.msg}") from None
+    except RecursionError:
+        raise InputError(source, "", "is nested too deeply") from None
+
+
+def _distinct(source: str) -> Any:
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in items]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise InputError(source, key, "is given twice")
+        return dict(items)
+
+    return pairs
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without custom tags, aliases or repeated keys: nothing expands, nothing is hidden."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.MarkedYAMLError(
+                problem="aliases are not used here", problem_mark=event.start_mark
+            )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if isinstance(key, list | dict | set):
+                raise yaml.MarkedYAMLError(
+                    problem="a key must be a scalar", problem_mark=key_node.start_mark
+                )
+            if key in keys:
+                raise yaml.MarkedYAMLError(
+                    problem=f"{key!r} is given twice", problem_mark=key_node.start_mark
+                )
+            keys.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """A YAML document of plain values: no tags that construct objects, no aliases."""
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
+        raise InputError(source, place, f"not plain YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        # An impossible date, or a character that YAML does not allow.
+        raise InputError(source, "", f"not plain YAML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise InputError(source, "", "is nested too deeply") from None
+
+
+def load_document(path: Path) -> Any:
+    """The document in a `.json`, `.yaml` or `.yml` file."""
+    text = read_text(path)
+    parse = parse_json if path.suffix == ".json" else parse_yaml
+    return parse(text, str(path))
+
+
+@cache
+def schema(name: str) -> dict[str, Any]:
+    """A schema of `medusa_spec/schemas`, by name without its suffix."""
+    file = resources.files("medusa_spec").joinpath("schemas", f"{name}.schema.json")
+    loaded: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    return loaded
+
+
+@cache
+def _validator(name: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(schema(name))
+
+
+def validate(document: Any, schema_name: str, source: str, code: str | None = None) -> None:
+    """Raise an `InputError` for the first place at which `document` leaves its schema."""
+    error = next(iter(schema_errors(document, schema_name)), None)
+    if error is not None:
+        field, rule = error
+        raise InputError(source, field, rule, code)
+
+
+def schema_errors(document: Any, schema_name: str) -> list[tuple[str, str]]:
+    """Every place at which `document` leaves its schema, as (field, rule), outermost first."""
+    errors = sorted(
+        _validator(schema_name).iter_errors(document), key=lambda e: (len(e.path), str(e.path))
+    )
+    return [(_field(error), _rule(error)) for error in errors]
+
+
+def _field(error: jsonschema.ValidationError) -> str:
+    field = ""
+    for part in error.absolute_path:
+        field += f"[{part}]" if isinstance(part, int) else f".{part}" if field else str(part)
+    return field
+
+
+def _rule(error: jsonschema.ValidationError) -> str:
+    message: str = error.message
+    if len(message) > 160:
+        # The message quotes the whole instance; the rule is what a person needs.
+        message = f"breaks the rule {error.validator}: {str(error.validator_value)[:100]}"
+    return message

@@ -1,0 +1,26 @@
+"""The one error that bad input raises, and the one refusal that an engine raises."""
+
+from __future__ import annotations
+
+
+class InputError(Exception):
+    """A document that cannot be used: names the file, the field and the rule, in one line.
+
+    `code` is the invariant that the document violates, where the rule is one.
+    """
+
+    def __init__(self, source: str, field: str, rule: str, code: str | None = None) -> None:
+        self.source = source
+        self.field = field
+        self.rule = rule
+        self.code = code
+        place = f"{source}: {field}" if field else source
+        suffix = f" ({code})" if code else ""
+        super().__init__(f"{place}: {rule}{suffix}")
+
+
+class Refused(Exception):
+    """An engine's lawful "no": raised before anything was changed.
+
+    The runner records it as an observation. Every other exception of an engine is a crash.
+    """

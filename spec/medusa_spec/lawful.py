@@ -1,0 +1,117 @@
+"""The rules of a coordinate document that a schema cannot say (chapter `spec/coordinate.md`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Violation(NamedTuple):
+    """One broken rule: the invariant, the field that breaks it, and how."""
+
+    code: str
+    field: str
+    rule: str
+
+
+LEGACY_ONLY = frozenset({"medusa/model/medusa_model_legacy.py", "medusa/train/train_legacy.py"})
+CURRENT_ONLY = frozenset({"medusa/model/medusa_model.py"})
+
+
+def path_violations(
+    paths: Sequence[Sequence[int]], topk: int, heads: int, field: str = "paths"
+) -> Iterator[Violation]:
+    """Clauses C4 to C7, in the order of the list; the list itself may have any order."""
+    known: set[tuple[int, ...]] = set()
+    everything = {tuple(path) for path in paths}
+    for index, listed in enumerate(paths):
+        path = tuple(listed)
+        place = f"{field}[{index}]"
+        shown = list(path)
+        for rank in path:
+            if not 0 <= rank < topk:
+                rule = f"rank {rank} of {shown} is outside [0, TOPK={topk})"
+                yield Violation("COORDINATE.RANK_BELOW_TOPK", place, rule)
+        if len(path) > heads:
+            rule = f"{shown} has depth {len(path)}, and there are {heads} heads"
+            yield Violation("COORDINATE.DEPTH_WITHIN_HEADS", place, rule)
+        if path in known:
+            yield Violation("COORDINATE.PATHS_DISTINCT", place, f"{shown} occurs twice")
+        if len(path) > 1 and path[:-1] not in everything:
+            rule = f"{shown} has no ancestor {list(path[:-1])}"
+            yield Violation("COORDINATE.PREFIX_CLOSED", place, rule)
+        known.add(path)
+
+
+def source_violations(
+    source: Mapping[str, Any], pin: Mapping[str, Any], field: str = "source"
+) -> Iterator[Violation]:
+    """Clause C2: the pin's own identity and hashes, and one code path through it."""
+    code = "COORDINATE.SOURCE_PIN"
+    for key in ("repository", "commit"):
+        if source[key] != pin[key]:
+            rule = f"{source[key]} is not the pinned {pin[key]}"
+            yield Violation(code, f"{field}.{key}", rule)
+    foreign = LEGACY_ONLY if source["variant"] == "current" else CURRENT_ONLY
+    for name, digest in source["files"].items():
+        place = f"{field}.files[{name}]"
+        if name not in pin["files"]:
+            yield Violation(code, place, "is not a pinned file")
+        elif digest != pin["files"][name]:
+            rule = f"SHA-256 {digest[:12]}… is not the pinned {pin['files'][name][:12]}…"
+            yield Violation(code, place, rule)
+        if name in foreign:
+            yield Violation(code, place, f"does not belong to the {source['variant']} variant")
+
+
+def violations(document: Mapping[str, Any], pin: Mapping[str, Any]) -> Iterator[Violation]:
+    """Every rule that a schema-valid coordinate document breaks, clauses C2 to C11."""
+    yield from source_violations(document["source"], pin)
+    prefix, vocabulary = document["prefix"], document["model"]["vocabulary"]
+    if document["prefix_length"] != len(prefix):
+        rule = f"is {document['prefix_length']}, and the prefix has {len(prefix)} tokens"
+        yield Violation("COORDINATE.PREFIX_LENGTH", "prefix_length", rule)
+    topk, heads = document["topk"], document["heads"]
+    yield from path_violations(document["paths"], topk, heads)
+    earlier = document.get("earlier")
+    if earlier is not None:
+        yield from path_violations(earlier["paths"], topk, heads, "earlier.paths")
+    for owner, tree in (("", document), ("earlier.", earlier)):
+        if tree is not None:
+            yield from _capacity(tree, document["capacity"], owner)
+            yield from _tokens(tree["prefix"], vocabulary, f"{owner}prefix")
+    if topk > vocabulary:
+        rule = f"is {topk}, and the vocabulary has {vocabulary} tokens to rank"
+        yield Violation("COORDINATE.TOKEN_DOMAIN", "topk", rule)
+    ranking = document.get("ranking")
+    if ranking is not None:
+        yield from _ranking(ranking, topk, heads, vocabulary)
+
+
+def _capacity(tree: Mapping[str, Any], capacity: int, owner: str) -> Iterator[Violation]:
+    needed = len(tree["prefix"]) + len(tree["paths"]) + 1
+    if needed > capacity:
+        rule = f"{needed} rows for {owner}prefix and tree exceed the cache of {capacity}"
+        yield Violation("COORDINATE.CAPACITY", "capacity", rule)
+
+
+def _tokens(tokens: Sequence[int], vocabulary: int, field: str) -> Iterator[Violation]:
+    for index, token in enumerate(tokens):
+        if not 0 <= token < vocabulary:
+            rule = f"token {token} is outside the vocabulary of {vocabulary}"
+            yield Violation("COORDINATE.TOKEN_DOMAIN", f"{field}[{index}]", rule)
+
+
+def _ranking(
+    ranking: Mapping[str, Any], topk: int, heads: int, vocabulary: int
+) -> Iterator[Violation]:
+    code = "COORDINATE.TOKEN_DOMAIN"
+    yield from _tokens([ranking["root"]], vocabulary, "ranking.root")
+    if len(ranking["heads"]) != heads:
+        rule = f"ranks {len(ranking['heads'])} heads of {heads}"
+        yield Violation(code, "ranking.heads", rule)
+    for index, ranked in enumerate(ranking["heads"]):
+        field = f"ranking.heads[{index}]"
+        yield from _tokens(ranked, vocabulary, field)
+        if len(ranked) != topk or len(set(ranked)) != topk:
+            yield Violation(code, field, f"needs TOPK={topk} different tokens")

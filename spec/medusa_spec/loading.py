@@ -1,0 +1,102 @@
+"""Loading manifests and choice lists: one exact error, or a value that keeps every rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from medusa_spec.arrays import RankPath
+from medusa_spec.coordinate import (
+    Acceptance,
+    Coordinate,
+    Generation,
+    ModelShape,
+    Policy,
+    Ranking,
+    RowPosterior,
+    Source,
+    canonical_order,
+)
+from medusa_spec.documents import load_document, parse_yaml, validate
+from medusa_spec.errors import InputError
+from medusa_spec.lawful import path_violations, violations
+
+
+@cache
+def source_pin() -> Mapping[str, Any]:
+    """Repository, commit and SHA-256 per file of the one pinned release (0x01C)."""
+    name = "source_pin.yaml"
+    text = resources.files("medusa_spec").joinpath(name).read_text("utf-8")
+    document: Mapping[str, Any] = parse_yaml(text, name)
+    validate(document, "source_pin", name)
+    return document
+
+
+def load_coordinate(path: Path) -> Coordinate:
+    """The coordinate in a manifest file."""
+    return coordinate_from(load_document(path), str(path))
+
+
+def coordinate_from(document: Any, source: str) -> Coordinate:
+    """A coordinate from a document: schema first, then every rule of its chapter."""
+    validate(document, "coordinate", source, "COORDINATE.SCHEMA")
+    for violation in violations(document, source_pin()):
+        raise InputError(source, violation.field, violation.rule, violation.code)
+    return parse_coordinate(document)
+
+
+def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
+    """The value of a document that already satisfies its schema; no rule is looked at."""
+    ranking, earlier = document.get("ranking"), document.get("earlier")
+    branching = document.get("branching")
+    return Coordinate(
+        name=document["name"],
+        source=Source(**document["source"]),
+        prefix=tuple(document["prefix"]),
+        prefix_length=document["prefix_length"],
+        topk=document["topk"],
+        heads=document["heads"],
+        paths=canonical_order(document["paths"]),
+        policy=Policy(**document["policy"]),
+        capacity=document["capacity"],
+        end_of_sequence=document["end_of_sequence"],
+        model=ModelShape(**document["model"]),
+        rounds=tuple(
+            None if planned is None else Acceptance(tuple(planned["path"]), planned["edges"])
+            for planned in document["rounds"]
+        ),
+        ranking=None
+        if ranking is None
+        else Ranking(ranking["root"], tuple(tuple(ranked) for ranked in ranking["heads"])),
+        posterior=tuple(
+            RowPosterior(
+                tuple(row["path"]),
+                {int(token): p for token, p in row["probabilities"].items()},
+                row["rest"],
+            )
+            for row in document.get("posterior", ())
+        ),
+        earlier=None
+        if earlier is None
+        else Generation(tuple(earlier["prefix"]), canonical_order(earlier["paths"])),
+        branching=None if branching is None else tuple(branching),
+        expected=document.get("expected", {}),
+    )
+
+
+def choices_from(
+    document: Any, source: str, topk: int, heads: int | None = None
+) -> tuple[RankPath, ...]:
+    """Rank paths in canonical order; an empty list is the lawful root-only tree.
+
+    Without `heads`, there are as many as the deepest path needs.
+    """
+    validate(document, "choices", source)
+    listed: Sequence[Sequence[int]] = document
+    depth = max((len(path) for path in listed), default=0)
+    for violation in path_violations(listed, topk, depth if heads is None else heads, ""):
+        raise InputError(source, violation.field, violation.rule, violation.code)
+    return canonical_order(listed)

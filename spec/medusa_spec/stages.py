@@ -1,0 +1,192 @@
+"""What the stages of an engine give: the values that the runner writes into a trace.
+
+Shapes: `N` packed rows with the root, `R` retrieval paths of width `W`, `K` heads, `V` vocabulary,
+`L` layers, `H_kv` key/value heads of width `d_h`, `P` committed rows, `G` published tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from medusa_spec.arrays import Array, BoolArray, FloatArray, IntArray, RankPath
+
+
+@dataclass(frozen=True, slots=True)
+class TreeBuffers:
+    """The four coupled buffers of a tree, and the row order that they share (0x04A)."""
+
+    paths: tuple[RankPath, ...]
+    """`[N]`, the root's empty path first."""
+    slots: IntArray
+    """`[N]`, candidate slot of each row (`tree_indices`)."""
+    mask: BoolArray
+    """`[N, N]`, true where the row may see the column."""
+    depths: IntArray
+    """`[N]`, depth below the root (`position_ids`)."""
+    retrieval: IntArray
+    """`[R, W]`, rows of each maximal path, padded with the sentinel (`retrieve_indices`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """The logits that the next proposal reads: target `[V]` and heads `[K, V]`."""
+
+    target: FloatArray
+    heads: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Candidates: by slot `[1 + K*TOPK]`, by packed row `[N]`, by path `[R, W]` with sentinels."""
+
+    table: IntArray
+    packed: IntArray
+    candidates: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """One target pass over the packed tree, staged behind `P` committed rows."""
+
+    logits: FloatArray
+    """`[N, V]`"""
+    head_logits: FloatArray
+    """`[K, N, V]`"""
+    path_logits: FloatArray
+    """`[R, W, V]`; entries at sentinels mean nothing."""
+    mask: BoolArray
+    """`[N, P + N]`"""
+    positions: IntArray
+    """`[N]`, logical positions."""
+    rows: IntArray
+    """`[N]`, physical cache rows."""
+    kv: FloatArray
+    """`[L, 2, H_kv, N, d_h]`, keys then values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The winner: `path` indexes the retrieval rows, `accepted` counts its suffix edges.
+
+    The arrays are what the decision was made of: `[R, W-1]` per edge, `[R]` per path. A greedy
+    selection has no probability, entropy or threshold.
+    """
+
+    path: int
+    accepted: int
+    passes: BoolArray
+    lengths: IntArray
+    probability: FloatArray | None = None
+    entropy: FloatArray | None = None
+    threshold: FloatArray | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPlan:
+    """One immutable publication: tokens and rows `[G]`, the new length, the next frontier."""
+
+    tokens: IntArray
+    source: IntArray
+    destination: IntArray
+    length: int
+    frontier: Frontier
+
+
+@dataclass(frozen=True, slots=True)
+class CacheView:
+    """The cache: whole backing `[L, 2, H_kv, capacity, d_h]`, and how many rows are visible."""
+
+    backing: FloatArray
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A plain causal pass over `S` tokens: no tree, no reuse of the session's cache."""
+
+    logits: FloatArray
+    """`[S, V]`"""
+    head_logits: FloatArray
+    """`[K, S, V]`"""
+    kv: FloatArray
+    """`[L, 2, H_kv, S, d_h]`"""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A whole generation: its tokens, and what each round published and began with."""
+
+    tokens: tuple[int, ...]
+    """New tokens only, at most as many as were asked for."""
+    published: tuple[int, ...]
+    """Tokens that each round published, before the last one is cut to what was asked for."""
+    frontiers: FloatArray
+    """`[rounds, V]`, the target logits from which each round chose its root."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadState:
+    """The parameters of `K` heads of `R_h` blocks, and the base language-model head.
+
+    `weight` `[K, R_h, d, d]`, `bias` `[K, R_h, d]`, `lm_head` `[V, d]`; `projection` is
+    `[K, V, d]` where each head owns one, `None` where all share `lm_head` (0x02D).
+    """
+
+    weight: FloatArray
+    bias: FloatArray
+    lm_head: FloatArray
+    projection: FloatArray | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPass:
+    """What `K` heads made of hidden states `[..., d]`."""
+
+    residual: FloatArray
+    """`[K, ..., d]`, the state before the vocabulary projection."""
+    logits: FloatArray
+    """`[K, ..., V]`"""
+    state: HeadState
+    """The parameters as the heads hold them after loading."""
+    parameters: int
+    """Parameters that the heads add to the base model."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadAlignment:
+    """Shifted labels of `K` heads over a batch `[B, S]` (0x02F)."""
+
+    labels: IntArray
+    """`[K, B, S]`: the label of hidden row `t`, -100 where there is none."""
+    owned: BoolArray
+    """`[K, B, S]`: whether the training objective owns that label."""
+    coverage: IntArray
+    """`[K]`, labels inside the sequence."""
+    masked_coverage: IntArray
+    """`[K]`, labels that are also owned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The coordinate as the engine understood it, and its rows in every domain (0x01B)."""
+
+    document: Mapping[str, Any]
+    rows: tuple[Mapping[str, int | None], ...]
+
+
+def arrays_of(prefix: str, value: Any) -> dict[str, Array]:
+    """The array and integer fields of a stage's value, under dotted trace names."""
+    import numpy as np
+
+    found: dict[str, Array] = {}
+    for name in value.__slots__:
+        item = getattr(value, name)
+        if isinstance(item, np.ndarray):
+            found[f"{prefix}.{name}"] = item
+        elif isinstance(item, int):
+            found[f"{prefix}.{name}"] = np.asarray(item)
+        elif hasattr(item, "__slots__"):
+            found.update(arrays_of(f"{prefix}.{name}", item))
+    return found
