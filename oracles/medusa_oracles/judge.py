@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from medusa_spec.arrays import Array
+from medusa_spec.arrays import Array, BoolArray
 from medusa_spec.findings import Finding
 from medusa_spec.registry import invariants
 from medusa_spec.trace import Tolerance, Trace
@@ -89,7 +89,9 @@ def equal(
             list(observed.shape),
         )
         return
-    different = np.argwhere(expected != observed)
+    if same(expected, observed):
+        return
+    different = np.argwhere((expected != observed) & ~(_nan(expected) & _nan(observed)))
     if len(different):
         first = tuple(different[0])
         place = dict(where or {}) | _where(axes, first)
@@ -105,25 +107,41 @@ def close(
     axes: tuple[str, ...],
     tolerance: Tolerance,
 ) -> Iterator[Finding]:
-    """At most one finding: the greatest difference beyond the tolerance, and where."""
+    """At most one finding: the difference furthest beyond the tolerance, and where."""
     if expected.shape != observed.shape:
         shapes = list(expected.shape), list(observed.shape)
         yield Finding(code, f"{message}; the shape differs", {}, *shapes)
         return
-    if beyond(expected, observed, tolerance):
-        difference = np.abs(expected - observed)
+    far = ~np.isclose(observed, expected, rtol=tolerance.rtol, atol=tolerance.atol)
+    if far.any():
+        with np.errstate(invalid="ignore"):
+            difference = np.abs(expected - observed)
+            allowed = tolerance.atol + tolerance.rtol * np.abs(expected)
+            excess = difference - allowed
         # A NaN compares with nothing, so it would hide every other difference from argmax.
-        difference = np.where(np.isnan(difference), np.inf, difference)
-        worst = np.unravel_index(int(np.argmax(difference)), difference.shape)
-        allowed = tolerance.atol + tolerance.rtol * abs(float(expected[worst]))
-        note = f"greatest difference {difference[worst]:.3g}, {allowed:.3g} allowed"
+        excess = np.where(far, np.where(np.isnan(excess), np.inf, excess), -np.inf)
+        worst = np.unravel_index(int(np.argmax(excess)), excess.shape)
+        note = f"difference {difference[worst]:.3g}, {allowed[worst]:.3g} allowed"
         values = float(expected[worst]), float(observed[worst])
         yield Finding(code, f"{message}; {note}", _where(axes, worst), *values)
 
 
 def beyond(expected: Array, observed: Array, tolerance: Tolerance) -> bool:
-    """Whether two float arrays of one shape differ anywhere by more than the tolerance."""
-    return not np.allclose(observed, expected, rtol=tolerance.rtol, atol=tolerance.atol)
+    """Whether two float arrays differ in shape, or anywhere by more than the tolerance."""
+    return expected.shape != observed.shape or not np.allclose(
+        observed, expected, rtol=tolerance.rtol, atol=tolerance.atol
+    )
+
+
+def same(expected: Array, observed: Array) -> bool:
+    """Whether two arrays are equal to the bit; a cache row that nobody wrote may hold NaN twice."""
+    return np.array_equal(expected, observed, equal_nan=True)
+
+
+def _nan(array: Array) -> BoolArray:
+    # NaN alone is not itself, and integers and booleans have none.
+    itself: BoolArray = array == array
+    return ~itself
 
 
 def _where(axes: tuple[str, ...], index: Any) -> dict[str, int]:
