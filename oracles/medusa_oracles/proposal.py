@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from medusa_oracles.judge import equal, oracle
-from medusa_oracles.tree import expected_tree
+from medusa_oracles.tree import expected_tree, gather_rows
 from medusa_spec.arrays import FloatArray, IntArray
 from medusa_spec.findings import Finding
 from medusa_spec.stages import Proposal, TreeBuffers
@@ -26,7 +26,7 @@ def derive_table(target: FloatArray, heads: FloatArray, topk: int) -> IntArray:
 def derive_proposal(table: IntArray, tree: TreeBuffers, sentinel: int = -1) -> Proposal:
     """Clauses Q3 and Q4: packed tokens `[N]` by slot, candidates `[R, W]` by retrieval."""
     packed = table[tree.slots]
-    candidates = np.where(tree.retrieval < 0, sentinel, packed[tree.retrieval])
+    candidates = gather_rows(packed, tree.retrieval, sentinel)
     return Proposal(table, packed, candidates)
 
 
@@ -59,15 +59,18 @@ def topk(trace: Trace) -> Iterator[Finding]:
 def gather(trace: Trace) -> Iterator[Finding]:
     """Clause Q3: from the observed table, so that a wrong ranking is not reported twice."""
     code, tree = "PROPOSAL.GATHER", expected_tree(trace)
-    packed, candidates = trace["proposal.packed"], trace["proposal.candidates"]
-    expected = derive_proposal(trace["proposal.table"], tree)
+    table, packed = trace["proposal.table"], trace["proposal.packed"]
+    candidates = trace["proposal.candidates"]
+    slots = 1 + trace.coordinate.heads * trace.coordinate.topk
+    if len(table) != slots:
+        yield Finding(code, "the number of candidate slots differs", {}, slots, len(table))
+        return
     message = "a packed token is not the one in its slot"
-    found = list(equal(code, message, expected.packed, packed, ("row",)))
+    found = list(equal(code, message, table[tree.slots], packed, ("row",)))
     if not found and candidates.shape == tree.retrieval.shape:
-        real = tree.retrieval >= 0
-        gathered = np.where(real, packed[tree.retrieval], 0)
         message = "a candidate token is not the packed one of its path"
-        observed = np.where(real, candidates, 0)
+        gathered = gather_rows(packed, tree.retrieval, 0)
+        observed = np.where(tree.retrieval < 0, 0, candidates)
         found = list(equal(code, message, gathered, observed, ("path", "position")))
     yield from found
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from medusa_oracles.judge import equal, oracle
-from medusa_spec.arrays import IntArray, RankPath
+from medusa_spec.arrays import Array, IntArray, RankPath
 from medusa_spec.findings import Finding
 from medusa_spec.stages import TreeBuffers
 from medusa_spec.trace import Trace
@@ -68,6 +68,16 @@ def derive_parents(paths: Sequence[RankPath]) -> IntArray:
 def derive_node_count(branching: Sequence[int]) -> int:
     """Clause T10: candidate nodes of regular branching, without the root."""
     return int(np.cumprod(np.asarray(branching, np.int64)).sum())
+
+
+def gather_rows(values: Array, retrieval: IntArray, padding: float) -> Array:
+    """`values` `[N, ...]` at the retrieval rows, `[R, W, ...]`, and `padding` behind each path.
+
+    The sentinel is masked before it indexes anything: -1 would read the last row (0x04A).
+    """
+    gathered = values[np.maximum(retrieval, 0)]
+    gathered[retrieval < 0] = padding
+    return gathered
 
 
 def expected_tree(trace: Trace) -> TreeBuffers:
@@ -135,8 +145,17 @@ def retrieval_chain(trace: Trace) -> Iterator[Finding]:
     """Clause T6, over the observed retrieval and the observed mask."""
     code = "TREE.RETRIEVAL_CHAIN"
     parents = derive_parents(expected_tree(trace).paths)
-    mask = trace["tree.mask"]
-    for path, entries in enumerate(trace["tree.retrieval"]):
+    mask, retrieval = trace["tree.mask"], trace["tree.retrieval"]
+    detached = np.flatnonzero((retrieval[:, :1] != 0).any(axis=1))
+    if len(detached):
+        path = int(detached[0])
+        message = "a retrieval row does not begin at the root"
+        where = {"path": path, "position": 0}
+        yield Finding(code, message, where, 0, int(retrieval[path, 0]))
+        return
+    if mask.shape != (len(parents), len(parents)):
+        return
+    for path, entries in enumerate(retrieval):
         for position, (parent, child) in enumerate(pairwise(entries), 1):
             where = {"path": path, "position": position}
             if child < 0:
@@ -187,16 +206,20 @@ def inverse(trace: Trace) -> Iterator[Finding]:
     yield from equal("TREE.INVERSE", message, named, slots, ("row",))
     retrieval = trace["tree.retrieval"]
     if retrieval.shape == expected.retrieval.shape and (retrieval < len(slots)).all():
-        ours = np.where(expected.retrieval < 0, -1, expected.slots[expected.retrieval])
-        theirs = np.where(retrieval < 0, -1, slots[retrieval])
+        ours = gather_rows(expected.slots, expected.retrieval, -1)
+        theirs = gather_rows(slots, retrieval, -1)
         message = "the token gathered by retrieval is not the one on that path"
         yield from equal("TREE.INVERSE", message, ours, theirs, ("path", "position"))
 
 
 @oracle("TREE.DUPLICATE_TOKENS", "tree.retrieval", "tree.slots")
 def duplicate_tokens(trace: Trace) -> Iterator[Finding]:
-    """Clause T9: every packed row is reached by retrieval, so no two nodes were merged."""
-    rows = np.arange(len(trace["tree.slots"]))
+    """Clause T9: no row is missing, and retrieval reaches each, so no two nodes were merged."""
+    rows, nodes = np.arange(len(trace["tree.slots"])), trace.coordinate.nodes
+    if len(rows) < nodes:
+        message = "fewer rows than paths: one row answers for two nodes"
+        yield Finding("TREE.DUPLICATE_TOKENS", message, {}, nodes, len(rows))
+        return
     missing = np.setdiff1d(rows, trace["tree.retrieval"])
     if len(missing):
         message = "a packed row is on no retrieval path: another row answers for it"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
-from medusa_oracles.judge import close, equal, oracle
-from medusa_oracles.tree import expected_tree
+from medusa_oracles.judge import close, equal, oracle, same
+from medusa_oracles.tree import expected_tree, gather_rows
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray
 from medusa_spec.findings import Finding
 from medusa_spec.trace import Trace
@@ -31,13 +32,17 @@ def derive_staged_rows(nodes: int, prefix_length: int) -> IntArray:
 
 def derive_path_logits(logits: FloatArray, retrieval: IntArray) -> FloatArray:
     """Clause V8: `[R, W, V]` from `[N, V]`; zeros where retrieval is padded."""
-    gathered: FloatArray = np.where(retrieval[..., None] < 0, 0.0, logits[retrieval])
+    gathered: FloatArray = gather_rows(logits, retrieval, 0.0)
     return gathered
 
 
 def prefix_length(trace: Trace) -> int:
     """Committed rows before this round, `P`."""
     return len(trace["round.tokens"])
+
+
+def _nodes(trace: Trace) -> int:
+    return trace.coordinate.nodes
 
 
 @oracle("VERIFICATION.RECTANGULAR_MASK", "verification.mask", "round.tokens")
@@ -61,7 +66,7 @@ def position(trace: Trace) -> Iterator[Finding]:
 @oracle("VERIFICATION.STAGED_ROW", "verification.rows", "round.tokens")
 def staged_row(trace: Trace) -> Iterator[Finding]:
     """Clause V3."""
-    expected = derive_staged_rows(trace.coordinate.nodes, prefix_length(trace))
+    expected = derive_staged_rows(_nodes(trace), prefix_length(trace))
     observed = trace["verification.rows"]
     message = "the staged cache row is not P + row"
     yield from equal("VERIFICATION.STAGED_ROW", message, expected, observed, ("row",))
@@ -111,16 +116,16 @@ def shift(trace: Trace) -> Iterator[Finding]:
     """Clause V7: an entry that is its successor's row where it should be its own."""
     logits, retrieval = trace["verification.logits"], expected_tree(trace).retrieval
     observed = trace["verification.path_logits"]
-    if observed.shape != (*retrieval.shape, logits.shape[-1]):
+    if observed.shape != (*retrieval.shape, logits.shape[-1]) or len(logits) != _nodes(trace):
         return
     for path, entries in enumerate(retrieval):
-        for place, (row, successor) in enumerate(zip(entries, entries[1:], strict=False)):
+        for place, (row, successor) in enumerate(pairwise(entries)):
             if successor < 0:
                 break
             judging = observed[path, place]
-            if np.array_equal(logits[row], judging):
+            if same(logits[row], judging):
                 continue
-            if np.array_equal(logits[successor], judging):
+            if same(logits[successor], judging):
                 message = "a token is judged by the logits of its own row"
                 where = {"path": path, "position": place + 1}
                 yield Finding("VERIFICATION.SHIFT", message, where, int(row), int(successor))
@@ -130,8 +135,12 @@ def shift(trace: Trace) -> Iterator[Finding]:
 @oracle("VERIFICATION.GATHER", "verification.path_logits", "verification.logits")
 def gather(trace: Trace) -> Iterator[Finding]:
     """Clause V8."""
-    retrieval = expected_tree(trace).retrieval
-    expected = derive_path_logits(trace["verification.logits"], retrieval)
+    retrieval, logits = expected_tree(trace).retrieval, trace["verification.logits"]
+    if len(logits) != _nodes(trace):
+        message = "the number of rows with logits differs"
+        yield Finding("VERIFICATION.GATHER", message, {}, _nodes(trace), len(logits))
+        return
+    expected = derive_path_logits(logits, retrieval)
     observed = trace["verification.path_logits"]
     if observed.shape == expected.shape:
         observed = np.where(retrieval[..., None] < 0, 0.0, observed)
