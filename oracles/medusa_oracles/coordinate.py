@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,14 +17,15 @@ from medusa_spec.findings import Finding
 from medusa_spec.loading import source_pin
 from medusa_spec.trace import Trace
 
-ABSENT = -1
-"""Fills a rank table behind the end of a path; no rank is negative."""
+ABSENT = np.iinfo(np.int64).min
+"""Fills a rank table behind the end of a path; no document may hold a rank as small."""
 
 
 def derive_violations(document: Mapping[str, Any]) -> frozenset[str]:
-    """Every code of this chapter that a document breaks, clauses C1 to C8, C10 and C11.
+    """Every code of this chapter that a document breaks, clauses C1 to C8 and C11.
 
-    Nothing but the schema is asked of a document that leaves its schema.
+    Nothing but the schema is asked of a document that leaves its schema; an incomplete policy
+    (C10) leaves it.
     """
     if schema_errors(document, "coordinate"):
         return frozenset({"COORDINATE.SCHEMA"})
@@ -30,7 +33,7 @@ def derive_violations(document: Mapping[str, Any]) -> frozenset[str]:
     trees = [document] if earlier is None else [document, earlier]
     broken: set[str] = set()
     for tree in trees:
-        broken |= _tree_violations(tree["paths"], document["topk"], document["heads"])
+        broken |= set(_tree_violations(tree["paths"], document["topk"], document["heads"]))
         if len(tree["prefix"]) + len(tree["paths"]) + 1 > document["capacity"]:
             broken.add("COORDINATE.CAPACITY")
     if document["prefix_length"] != len(document["prefix"]):
@@ -57,8 +60,6 @@ def _tree_violations(paths: list[list[int]], topk: int, heads: int) -> Iterator[
     ranks = np.array([rank for path in paths for rank in path], np.int64)
     if ((ranks < 0) | (ranks >= topk)).any():
         yield "COORDINATE.RANK_BELOW_TOPK"
-        # A negative rank would read as the end of a path in the table below.
-        return
     table = _rank_table(paths)
     distinct = np.unique(table, axis=0)
     if len(distinct) < len(table):
@@ -107,12 +108,22 @@ def derive_rows(coordinate: Coordinate) -> list[RowCoordinates]:
     return rows
 
 
+# A dozen oracles ask the same of one document, and validating it takes milliseconds.
+@lru_cache(maxsize=16)
+def _violations_of(text: str) -> frozenset[str]:
+    return derive_violations(json.loads(text))
+
+
+def _broken(trace: Trace) -> frozenset[str]:
+    return _violations_of(json.dumps(trace["coordinate.given"]))
+
+
 def _breaks(code: str) -> Callable[[Trace], bool]:
-    return lambda trace: code in derive_violations(trace["coordinate.given"])
+    return lambda trace: code in _broken(trace)
 
 
 def _lawful(trace: Trace) -> bool:
-    return not derive_violations(trace["coordinate.given"])
+    return not _broken(trace)
 
 
 _SEEN = ("coordinate.given", "coordinate.refused")
@@ -148,7 +159,8 @@ def source_pin_kept(trace: Trace) -> Iterator[Finding]:
     if trace["coordinate.refused"] is not None:
         return
     if not _lawful(trace):
-        yield Finding(code, "a source that is not the pin was admitted", {}, "a refusal")
+        message = "a source that is not the pin was admitted"
+        yield Finding(code, message, {}, "a refusal", "admission")
     else:
         yield from _same_field(code, "source", trace)
 
@@ -164,11 +176,12 @@ def prefix_length(trace: Trace) -> Iterator[Finding]:
     if trace["coordinate.refused"] is not None:
         return
     if not _lawful(trace):
-        yield Finding(code, "a length that is not the prefix's was admitted", {}, "a refusal")
+        message = "a length that is not the prefix's was admitted"
+        yield Finding(code, message, {}, "a refusal", "admission")
         return
     tokens = len(trace["coordinate.given"]["prefix"])
-    observed = trace["coordinate.admitted"]["prefix_length"]
-    root = trace["coordinate.rows"][0]["position"]
+    observed = trace["coordinate.admitted"].get("prefix_length", "absent")
+    root = next((row.get("position") for row in trace["coordinate.rows"]), "absent")
     if observed != tokens:
         yield Finding(code, "the admitted prefix has another length", {}, tokens, observed)
     elif root != tokens:
@@ -178,12 +191,16 @@ def prefix_length(trace: Trace) -> Iterator[Finding]:
 @oracle("COORDINATE.DOMAINS", *_SEEN, "coordinate.rows", applies=_lawful)
 def domains(trace: Trace) -> Iterator[Finding]:
     """Clause C9."""
-    expected = derive_rows(trace.coordinate)
-    for row, (ours, theirs) in enumerate(zip(expected, trace["coordinate.rows"], strict=False)):
+    expected, rows = derive_rows(trace.coordinate), trace["coordinate.rows"]
+    if len(expected) != len(rows):
+        message = "the number of rows differs"
+        yield Finding("COORDINATE.DOMAINS", message, {}, len(expected), len(rows))
+        return
+    for row, (ours, theirs) in enumerate(zip(expected, rows, strict=True)):
         for name in RowCoordinates.__slots__:
-            value, observed = getattr(ours, name), theirs[name]
+            value, observed = getattr(ours, name), theirs.get(name, "absent")
             if value != observed:
-                filled = [n for n in RowCoordinates.__slots__ if theirs[n] == observed != value]
+                filled = [n for n in RowCoordinates.__slots__ if theirs.get(n) == observed != value]
                 alias = f"; {' and '.join(filled)} hold {observed}" if len(filled) > 1 else ""
                 message = f"the {name} of a row is not its own{alias}"
                 yield Finding("COORDINATE.DOMAINS", message, {"row": row}, value, observed)
