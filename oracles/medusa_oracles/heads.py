@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 
 import numpy as np
 
-from medusa_oracles.judge import beyond, close, equal, oracle
+from medusa_oracles.judge import beyond, close, equal, oracle, same
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray
 from medusa_spec.coordinate import ModelShape
 from medusa_spec.findings import Finding
@@ -19,14 +20,14 @@ IGNORED = -100
 
 def derive_residual(weight: FloatArray, bias: FloatArray, hidden: FloatArray) -> FloatArray:
     """Clause H2: `[K, ..., d]` from blocks `[K, R_h, d, d]`, `[K, R_h, d]` and `[..., d]`."""
-    states = []
-    for head_weight, head_bias in zip(weight, bias, strict=True):
+    states = np.empty((len(weight), *hidden.shape))
+    for head, (head_weight, head_bias) in enumerate(zip(weight, bias, strict=True)):
         state = hidden
         for block_weight, block_bias in zip(head_weight, head_bias, strict=True):
             inner = state @ block_weight.T + block_bias
             state = state + inner / (1.0 + np.exp(-inner))
-        states.append(state)
-    return np.stack(states)
+        states[head] = state
+    return states
 
 
 def derive_logits(residual: FloatArray, state: HeadState) -> FloatArray:
@@ -34,8 +35,10 @@ def derive_logits(residual: FloatArray, state: HeadState) -> FloatArray:
     if state.projection is None:
         shared: FloatArray = residual @ state.lm_head.T
         return shared
-    own = [z @ u.T for z, u in zip(residual, state.projection, strict=True)]
-    return np.stack(own)
+    logits = np.empty((*residual.shape[:-1], state.projection.shape[1]))
+    for head, (z, u) in enumerate(zip(residual, state.projection, strict=True)):
+        logits[head] = z @ u.T
+    return logits
 
 
 def derive_parameter_count(shape: ModelShape, heads: int) -> int:
@@ -67,6 +70,12 @@ def _given(trace: Trace) -> HeadState:
     )
 
 
+def _heads(trace: Trace) -> int:
+    """How many heads there are, `K`: of the given parameters, or of the coordinate."""
+    name = "heads.given.weight"
+    return len(trace[name]) if trace.has(name) else trace.coordinate.heads
+
+
 def _independent(trace: Trace) -> bool:
     return trace.coordinate.model.projection == "independent"
 
@@ -75,6 +84,11 @@ def _expected_logits(trace: Trace) -> FloatArray:
     given = _given(trace)
     residual = derive_residual(given.weight, given.bias, trace["heads.hidden"])
     return derive_logits(residual, given)
+
+
+def _residual_fits(trace: Trace) -> bool:
+    shape = _heads(trace), *trace["heads.hidden"].shape
+    return bool(trace["heads.residual"].shape == shape)
 
 
 _RUN = ("heads.given.weight", "heads.given.bias", "heads.given.lm_head", "heads.hidden")
@@ -86,7 +100,7 @@ def offset(trace: Trace) -> Iterator[Finding]:
     """Clause H1: the labels, and that no head answers in another's place."""
     code, labels = "HEADS.OFFSET", trace["heads.labels"]
     owned = np.ones_like(trace["heads.tokens"], np.bool_)
-    expected = derive_alignment(trace["heads.tokens"], owned, len(labels)).labels
+    expected = derive_alignment(trace["heads.tokens"], owned, _heads(trace)).labels
     yield from equal(code, "a label is not token t + head + 2", expected, labels, _ROW)
     logits, observed = _expected_logits(trace), trace["heads.logits"]
     if observed.shape != logits.shape:
@@ -117,30 +131,30 @@ def residual_form(trace: Trace) -> Iterator[Finding]:
 
 @oracle("HEADS.BLOCKS_DISTINCT", "heads.given.weight", "heads.state.weight")
 def blocks_distinct(trace: Trace) -> Iterator[Finding]:
-    """Clause H3: blocks that were given different parameters hold different parameters."""
+    """Clause H3: blocks, of one head or of two, that were given different parameters hold such."""
     given, held = trace["heads.given.weight"], trace["heads.state.weight"]
     if given.shape != held.shape:
         message = "the heads hold another number of blocks"
         shapes = list(given.shape), list(held.shape)
         yield Finding("HEADS.BLOCKS_DISTINCT", message, {}, *shapes)
         return
-    heads, blocks = given.shape[:2]
-    for head in range(heads):
-        for block in range(1, blocks):
-            was_one = np.array_equal(given[head, block], given[head, 0])
-            if np.array_equal(held[head, block], held[head, 0]) and not was_one:
-                message = "two blocks of one head are one set of parameters"
-                where = {"head": head, "block": block}
-                yield Finding("HEADS.BLOCKS_DISTINCT", message, where)
-                return
+    for one, other in combinations(np.ndindex(given.shape[:2]), 2):
+        if same(held[one], held[other]) and not same(given[one], given[other]):
+            where = {"head": other[0], "block": other[1]}
+            message = f"head {one[0]} block {one[1]} is the same set of parameters"
+            yield Finding("HEADS.BLOCKS_DISTINCT", message, where)
+            return
 
 
 @oracle("HEADS.PROJECTION", *_RUN, "heads.residual", "heads.logits")
 def projection(trace: Trace) -> Iterator[Finding]:
-    """Clause H4, over the observed residual state."""
+    """Clause H4, over the observed residual state (H2 reports one of another shape)."""
+    if not _residual_fits(trace):
+        return
+    declared = trace.coordinate.model.projection
     yield from close(
         "HEADS.PROJECTION",
-        f"logits are not the residual state times the {trace.coordinate.model.projection} projection",
+        f"logits are not the residual state times the {declared} projection",
         derive_logits(trace["heads.residual"], _given(trace)),
         trace["heads.logits"],
         (*_ROW, "token"),
@@ -180,18 +194,22 @@ def coverage(trace: Trace) -> Iterator[Finding]:
     """Clause H7."""
     batch, length = trace["heads.tokens"].shape
     observed = trace["heads.coverage"]
-    expected = np.array([batch * max(length - j - 2, 0) for j in range(len(observed))])
+    expected = np.array([batch * max(length - j - 2, 0) for j in range(_heads(trace))], np.int64)
     message = "a head's coverage is not B*max(S-j-2, 0)"
     yield from equal("HEADS.COVERAGE", message, expected, observed, ("head",))
 
 
 @oracle("HEADS.MASKED_COVERAGE", "heads.masked_coverage", "heads.tokens", "heads.owned_tokens")
 def masked_coverage(trace: Trace) -> Iterator[Finding]:
-    """Clause H8."""
-    observed = trace["heads.masked_coverage"]
-    derived = derive_alignment(trace["heads.tokens"], trace["heads.owned_tokens"], len(observed))
+    """Clause H8: the counts, and which labels were counted where that was observed."""
+    code, observed = "HEADS.MASKED_COVERAGE", trace["heads.masked_coverage"]
+    derived = derive_alignment(trace["heads.tokens"], trace["heads.owned_tokens"], _heads(trace))
     message = "owned labels are not counted after the shift"
-    yield from equal("HEADS.MASKED_COVERAGE", message, derived.masked_coverage, observed, ("head",))
+    found = list(equal(code, message, derived.masked_coverage, observed, ("head",)))
+    if not found and trace.has("heads.owned"):
+        message = "the loss mask did not move with the labels"
+        found = list(equal(code, message, derived.owned, trace["heads.owned"], _ROW))
+    yield from found
 
 
 @oracle("HEADS.SAME_HIDDEN_STATE", "heads.logits", "heads.altered_logits", "heads.altered_head")
@@ -199,6 +217,11 @@ def same_hidden_state(trace: Trace) -> Iterator[Finding]:
     """Clause H9: one head was given other parameters; no other head may notice."""
     before, after = trace["heads.logits"], trace["heads.altered_logits"]
     altered = int(trace["heads.altered_head"])
+    if before.shape != after.shape:
+        message = "the shape of the logits follows a head's choice"
+        shapes = list(before.shape), list(after.shape)
+        yield Finding("HEADS.SAME_HIDDEN_STATE", message, {}, *shapes)
+        return
     for head in range(len(before)):
         if head != altered and beyond(before[head], after[head], trace.tolerance):
             message = f"a head changes when the choice of head {altered} does"
