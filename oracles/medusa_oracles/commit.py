@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from medusa_oracles.judge import equal, oracle
+from medusa_oracles.judge import equal, oracle, same
 from medusa_oracles.tree import expected_tree
 from medusa_oracles.verification import prefix_length
-from medusa_spec.arrays import IntArray
+from medusa_spec.arrays import Array, IntArray
 from medusa_spec.findings import Finding
 from medusa_spec.stages import CommitPlan, Frontier
 from medusa_spec.trace import Trace
@@ -116,10 +116,10 @@ def snapshot(trace: Trace) -> Iterator[Finding]:
     before, after = trace["cache.before"], trace["cache.after"]
     for position, (here, there) in enumerate(zip(source, destination, strict=False)):
         landed = after[:, :, :, there]
-        if np.array_equal(landed, before[:, :, :, here]):
+        if same(before[:, :, :, here], landed):
             continue
         for other in source:
-            if other != here and np.array_equal(landed, before[:, :, :, other]):
+            if other != here and same(before[:, :, :, other], landed):
                 message = "a source row was overwritten before it was read"
                 where = {"position": position}
                 yield Finding("COMMIT.SNAPSHOT", message, where, int(here), int(other))
@@ -141,7 +141,7 @@ def one_path(trace: Trace) -> Iterator[Finding]:
     winner, edges = int(trace["selection.path"]), len(expected.tokens)
     logits, heads = trace["verification.logits"], trace["verification.head_logits"]
     packed, committed = trace["proposal.packed"], prefix_length(trace)
-    parts = (
+    parts: tuple[tuple[str, Array, Array, Callable[[IntArray], Array]], ...] = (
         ("tokens", trace["commit.tokens"], expected.tokens, lambda rows: packed[rows]),
         ("K/V rows", trace["commit.source"], expected.source, lambda rows: committed + rows),
         (
@@ -158,11 +158,11 @@ def one_path(trace: Trace) -> Iterator[Finding]:
         ),
     )
     for part, observed, ours, of_rows in parts:
-        if np.array_equal(observed, ours):
+        if same(ours, observed):
             continue
         for path, entries in enumerate(tree.retrieval):
             rows = entries[:edges]
-            if path != winner and rows[-1] >= 0 and np.array_equal(observed, of_rows(rows)):
+            if path != winner and rows[-1] >= 0 and same(of_rows(rows), observed):
                 message = f"the {part} are those of a path that did not win"
                 yield Finding("COMMIT.ONE_PATH", message, {"path": path}, winner, path)
                 return
@@ -191,12 +191,14 @@ def frontier(trace: Trace) -> Iterator[Finding]:
 
 @oracle("COMMIT.LENGTH", "commit.length", "commit.tokens", "round.tokens")
 def length(trace: Trace) -> Iterator[Finding]:
-    """Clause M8: the reported length grows by what was published."""
+    """Clause M8: the reported length, and the cache's own, grow by what was published."""
     expected = prefix_length(trace) + len(trace["commit.tokens"])
-    observed = int(trace["commit.length"])
-    if expected != observed:
-        message = "the cache does not grow by the number of published tokens"
-        yield Finding("COMMIT.LENGTH", message, {}, expected, observed)
+    for name in ("commit.length", "cache.length"):
+        observed = int(trace[name]) if trace.has(name) else expected
+        if expected != observed:
+            message = f"{name} does not grow by the number of published tokens"
+            yield Finding("COMMIT.LENGTH", message, {}, expected, observed)
+            return
 
 
 @oracle("COMMIT.PREFIX_UNTOUCHED", "cache.before", "cache.after", "round.tokens")
@@ -210,7 +212,15 @@ def prefix_untouched(trace: Trace) -> Iterator[Finding]:
     yield from equal("COMMIT.PREFIX_UNTOUCHED", message, expected, observed, axes)
 
 
-@oracle("COMMIT.VALIDATED_FIRST", "refusal.refused", "refusal.before", "refusal.after")
+@oracle(
+    "COMMIT.VALIDATED_FIRST",
+    "refusal.asked",
+    "refusal.refused",
+    "refusal.before",
+    "refusal.after",
+    "refusal.length_before",
+    "refusal.length_after",
+)
 def validated_first(trace: Trace) -> Iterator[Finding]:
     """Clause M10: what cannot be done was asked for."""
     code, asked = "COMMIT.VALIDATED_FIRST", trace["refusal.asked"]
@@ -219,10 +229,10 @@ def validated_first(trace: Trace) -> Iterator[Finding]:
     lengths = int(trace["refusal.length_before"]), int(trace["refusal.length_after"])
     if lengths[0] != lengths[1]:
         yield Finding(code, f"{asked} changed the cache length", {}, *lengths)
-    elif not np.array_equal(trace["refusal.before"], trace["refusal.after"]):
-        rows = np.argwhere(trace["refusal.before"] != trace["refusal.after"])
-        where = {"row": int(rows[0][3])}
-        yield Finding(code, f"{asked} wrote to the cache", where)
+    else:
+        axes = ("layer", "key_or_value", "kv_head", "row", "channel")
+        before, after = trace["refusal.before"], trace["refusal.after"]
+        yield from equal(code, f"{asked} wrote to the cache", before, after, axes)
 
 
 @oracle("COMMIT.REJECTED_UNREACHABLE", "cache.length", "commit.tokens", "round.tokens")
