@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,11 +40,12 @@ def _shortfall(logits: FloatArray, token: int) -> float:
 def _undecided(logits: FloatArray, tolerance: Tolerance) -> bool:
     """Whether rounding alone could exchange the two greatest logits."""
     second, first = np.partition(logits, -2)[-2:]
-    return bool(first - second <= 2 * _slack(logits, tolerance))
+    return bool(first - second <= _slack(logits, tolerance))
 
 
 def _slack(logits: FloatArray, tolerance: Tolerance) -> float:
-    return float(tolerance.atol + tolerance.rtol * np.abs(logits).max())
+    """How far apart two logits may lie and still change places: both may be off."""
+    return 2 * float(tolerance.atol + tolerance.rtol * np.abs(logits).max())
 
 
 _OUTPUT = ("generation.tokens", "generation.prefix", "generation.plain_logits")
@@ -53,17 +55,22 @@ _OUTPUT = ("generation.tokens", "generation.prefix", "generation.plain_logits")
 def frontier_feeds_next(trace: Trace) -> Iterator[Finding]:
     """Clause R1."""
     plain, frontiers = trace["generation.plain_logits"], trace["generation.frontiers"]
-    output = len(trace["generation.prefix"])
-    for number, (frontier, grown) in enumerate(
-        zip(frontiers, trace["generation.published"], strict=False)
-    ):
+    output, published = len(trace["generation.prefix"]), trace["generation.published"]
+    if len(frontiers) != len(published):
+        message = "not every round says what it began with"
+        rounds = len(published), len(frontiers)
+        yield Finding("ROUND.FRONTIER_FEEDS_NEXT", message, {}, *rounds)
+        return
+    for number, (frontier, grown) in enumerate(zip(frontiers, published, strict=True)):
         if output > len(plain):
             return
         if beyond(plain[output - 1], frontier, trace.tolerance):
-            difference = float(np.abs(plain[output - 1] - frontier).max())
+            code = "ROUND.FRONTIER_FEEDS_NEXT"
             message = "the round begins with other logits than the output ends with"
-            where = {"round": number}
-            yield Finding("ROUND.FRONTIER_FEEDS_NEXT", message, where, 0.0, difference)
+            for finding in close(
+                code, message, plain[output - 1], frontier, ("token",), trace.tolerance
+            ):
+                yield replace(finding, where={"round": number, **finding.where})
             return
         output += int(grown)
 
@@ -103,7 +110,8 @@ def greedy_equals_plain(trace: Trace) -> Iterator[Finding]:
     plain, committed = trace["generation.plain_logits"], len(trace["generation.prefix"])
     for place, token in enumerate(map(int, tokens)):
         logits = plain[committed - 1 + place]
-        if _shortfall(logits, token) > _slack(logits, trace.tolerance):
+        known = 0 <= token < len(logits)
+        if not known or _shortfall(logits, token) > _slack(logits, trace.tolerance):
             message = "a token is not the one that plain greedy decoding chooses"
             where = {"position": committed + place}
             yield Finding(code, message, where, int(logits.argmax()), token)
@@ -178,9 +186,21 @@ def chain_is_chain(trace: Trace) -> Iterator[Finding]:
     if end in written:
         expected = written.index(end) + 1
     judged = plain[committed - 1 : committed + expected]
+    if len(plain) < committed + expected <= committed + len(drafts) and observed > expected:
+        # The plain pass ends before a draft fails: it cannot say where the verifier would stop.
+        return
     if expected != observed and not any(_undecided(row, trace.tolerance) for row in judged):
         message = "a one-path tree accepts otherwise than a sequential verifier"
         yield Finding("ROUND.CHAIN_IS_CHAIN", message, {"round": 0}, expected, observed)
+
+
+@oracle("ROUND.LAWFUL_NEVER_REFUSED", "round.refused")
+def lawful_never_refused(trace: Trace) -> Iterator[Finding]:
+    """Clause R9: the runner asked for nothing that breaks a rule."""
+    refusal = trace["round.refused"]
+    if refusal is not None:
+        message = "a lawful round was refused"
+        yield Finding("ROUND.LAWFUL_NEVER_REFUSED", message, {}, "a round", refusal)
 
 
 def _same_output(code: str, message: str, other: str, trace: Trace) -> Iterator[Finding]:

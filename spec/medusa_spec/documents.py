@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -23,11 +24,11 @@ NODE_LIMIT = 16_384
 def read_text(path: Path) -> str:
     """The content of a file, refused before it is read where it is too large."""
     source = str(path)
-    if path.is_dir():
-        raise InputError(source, "", "is a directory; a file is needed")
-    if not path.exists():
-        raise InputError(source, "", "no such file")
     try:
+        if path.is_dir():
+            raise InputError(source, "", "is a directory; a file is needed")
+        if not path.exists():
+            raise InputError(source, "", "no such file")
         size = path.stat().st_size
         if size > SIZE_LIMIT:
             raise InputError(source, "", f"is {size:,} bytes; at most {SIZE_LIMIT:,} are read")
@@ -54,39 +55,48 @@ def parse_json(text: str, source: str) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno} column {error.colno}"
         raise InputError(source, place, f"not JSON: {error.msg}") from None
+    except ValueError:
+        raise InputError(source, "", "not JSON: an integer has too many digits") from None
     except RecursionError:
         raise InputError(source, "", "is nested too deeply") from None
 
 
 def _distinct(source: str) -> Any:
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in items]
-        for key in keys:
-            if keys.count(key) > 1:
+        keys: set[str] = set()
+        for key, _ in items:
+            if key in keys:
                 raise InputError(source, key, "is given twice")
+            keys.add(key)
         return dict(items)
 
     return pairs
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without custom tags, aliases or repeated keys: nothing expands, nothing is hidden."""
+    """YAML without tags, aliases or repeated keys: nothing expands, nothing is hidden."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            raise yaml.MarkedYAMLError(
-                problem="aliases are not used here", problem_mark=event.start_mark
-            )
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        # A tag makes PyYAML construct what the text is not, such as the number "".
+        for unused, found in (
+            ("aliases", isinstance(event, yaml.AliasEvent)),
+            ("tags", getattr(event, "tag", None) is not None),
+        ):
+            if found:
+                raise yaml.MarkedYAMLError(
+                    problem=f"{unused} are not used here", problem_mark=event.start_mark
+                )
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys: set[Any] = set()
+        keys: set[str] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
-            if isinstance(key, list | dict | set):
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                # As in JSON, so that one schema judges both; 21 is written "21".
                 raise yaml.MarkedYAMLError(
-                    problem="a key must be a scalar", problem_mark=key_node.start_mark
+                    problem="a key must be a string", problem_mark=key_node.start_mark
                 )
             if key in keys:
                 raise yaml.MarkedYAMLError(
@@ -97,7 +107,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """A YAML document of plain values: no tags that construct objects, no aliases."""
+    """A YAML document of plain values: no tags, no aliases, keys that are strings."""
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -126,9 +136,32 @@ def schema(name: str) -> dict[str, Any]:
     return loaded
 
 
+def _is_integer(_: Any, value: Any) -> bool:
+    # JSON Schema also takes 10.0 for an integer; a rank or a size of that type would break later.
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(_: Any, value: Any) -> bool:
+    # NaN compares as false with every bound of a schema, so it would keep them all.
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+_Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"integer": _is_integer, "number": _is_number}
+    ),
+)
+
+
 @cache
-def _validator(name: str) -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(schema(name))
+def _validator(name: str) -> Any:
+    return _Validator(schema(name))
 
 
 def validate(document: Any, schema_name: str, source: str, code: str | None = None) -> None:

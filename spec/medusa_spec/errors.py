@@ -16,7 +16,7 @@ class InputError(Exception):
         self.code = code
         place = f"{source}: {field}" if field else source
         suffix = f" ({code})" if code else ""
-        super().__init__(f"{place}: {rule}{suffix}")
+        super().__init__(_one_line(f"{place}: {rule}{suffix}"))
 
 
 class Refused(Exception):
@@ -24,3 +24,8 @@ class Refused(Exception):
 
     The runner records it as an observation. Every other exception of an engine is a crash.
     """
+
+
+def _one_line(text: str) -> str:
+    # Names in an untrusted document may hold line breaks, terminal codes or lone surrogates.
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 
@@ -115,3 +116,87 @@ def _ranking(
         yield from _tokens(ranked, vocabulary, field)
         if len(ranked) != topk or len(set(ranked)) != topk:
             yield Violation(code, field, f"needs TOPK={topk} different tokens")
+
+
+class Inconsistency(NamedTuple):
+    """Two fields of a document that cannot both hold; no decoding rule, and so without a code."""
+
+    field: str
+    rule: str
+
+
+def inconsistencies(document: Mapping[str, Any]) -> Iterator[Inconsistency]:
+    """Where the parts of a coordinate document that breaks no rule do not fit each other.
+
+    Without them an engine would fail in the middle of a round, and be blamed for it.
+    """
+    tree = {(), *map(tuple, document["paths"])}
+    vocabulary, end = document["model"]["vocabulary"], document["end_of_sequence"]
+    if end is not None and end >= vocabulary:
+        rule = f"token {end} is outside the vocabulary of {vocabulary}"
+        yield Inconsistency("end_of_sequence", rule)
+    yield from _model(document["model"])
+    for index, planned in enumerate(document["rounds"]):
+        if planned is not None:
+            field = f"rounds[{index}]"
+            yield from _member(planned["path"], tree, field)
+            if planned["edges"] > len(planned["path"]):
+                rule = f"is {planned['edges']}, and the path has {len(planned['path'])}"
+                yield Inconsistency(f"{field}.edges", rule)
+    yield from _posterior(document.get("posterior", ()), tree, vocabulary)
+    branching = document.get("branching")
+    if branching is not None:
+        widths = [sum(len(path) == depth for path in tree) for depth in range(len(branching) + 1)]
+        products = [prod(branching[:depth]) for depth in range(len(branching) + 1)]
+        if widths != products or len(tree) != sum(products):
+            yield Inconsistency("branching", f"is {branching}, and the paths branch otherwise")
+    if "expected" in document:
+        yield from _frozen(document["expected"], len(tree))
+
+
+def _member(path: Sequence[int], tree: set[tuple[int, ...]], field: str) -> Iterator[Inconsistency]:
+    if tuple(path) not in tree:
+        yield Inconsistency(f"{field}.path", f"{list(path)} is not a path of the tree")
+
+
+def _model(model: Mapping[str, Any]) -> Iterator[Inconsistency]:
+    hidden, heads, kv_heads = model["hidden"], model["attention_heads"], model["kv_heads"]
+    if hidden % (2 * heads):
+        rule = f"is {hidden}; rotary pairs need a multiple of twice the {heads} attention heads"
+        yield Inconsistency("model.hidden", rule)
+    if heads % kv_heads:
+        rule = f"is {kv_heads}, which does not divide the {heads} attention heads"
+        yield Inconsistency("model.kv_heads", rule)
+
+
+def _posterior(
+    rows: Sequence[Mapping[str, Any]], tree: set[tuple[int, ...]], vocabulary: int
+) -> Iterator[Inconsistency]:
+    known: set[tuple[int, ...]] = set()
+    for index, row in enumerate(rows):
+        field, named = f"posterior[{index}]", row["probabilities"]
+        yield from _member(row["path"], tree, field)
+        if tuple(row["path"]) in known:
+            yield Inconsistency(f"{field}.path", f"{row['path']} occurs twice")
+        known.add(tuple(row["path"]))
+        for token in named:
+            if int(token) >= vocabulary:
+                rule = f"token {token} is outside the vocabulary of {vocabulary}"
+                yield Inconsistency(f"{field}.probabilities", rule)
+        if len(named) >= vocabulary:
+            yield Inconsistency(f"{field}.rest", "has no other token to be spread over")
+        total = sum(named.values()) + row["rest"]
+        if abs(total - 1) > 1e-9:
+            yield Inconsistency(field, f"adds up to {total:.9g}, and not to 1")
+
+
+def _frozen(expected: Mapping[str, Any], nodes: int) -> Iterator[Inconsistency]:
+    per_row = ("tree_indices", "position_ids", "parents", "positions", "staged_rows")
+    for name in (*per_row, "packed_tokens", "attention_mask"):
+        found = len(expected.get(name, range(nodes)))
+        if found != nodes:
+            yield Inconsistency(f"expected.{name}", f"has {found} entries for {nodes} rows")
+    for name in ("attention_mask", "retrieve_indices", "candidates"):
+        widths = {len(row) for row in expected.get(name, ())}
+        if len(widths) > 1 or (name == "attention_mask" and widths != {nodes}):
+            yield Inconsistency(f"expected.{name}", f"has rows of {sorted(widths)} entries")

@@ -22,7 +22,7 @@ from medusa_spec.coordinate import (
 )
 from medusa_spec.documents import load_document, parse_yaml, validate
 from medusa_spec.errors import InputError
-from medusa_spec.lawful import path_violations, violations
+from medusa_spec.lawful import inconsistencies, path_violations, violations
 
 
 @cache
@@ -41,10 +41,12 @@ def load_coordinate(path: Path) -> Coordinate:
 
 
 def coordinate_from(document: Any, source: str) -> Coordinate:
-    """A coordinate from a document: schema first, then every rule of its chapter."""
+    """A coordinate from a document: schema, every rule of its chapter, and its own sense."""
     validate(document, "coordinate", source, "COORDINATE.SCHEMA")
     for violation in violations(document, source_pin()):
         raise InputError(source, violation.field, violation.rule, violation.code)
+    for field, rule in inconsistencies(document):
+        raise InputError(source, field, rule)
     return parse_coordinate(document)
 
 

@@ -1,0 +1,226 @@
+"""The reference engine: one decoder, eight stages, one session; numpy in and numpy out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from medusa_spec.arrays import BoolArray, FloatArray, IntArray, RankPath
+from medusa_spec.coordinate import ModelShape, Policy
+from medusa_spec.errors import Refused
+from medusa_spec.stages import (
+    Admission,
+    CacheView,
+    CommitPlan,
+    Decoded,
+    Forward,
+    Frontier,
+    HeadAlignment,
+    HeadPass,
+    HeadState,
+    Proposal,
+    Selection,
+    TreeBuffers,
+    Verification,
+)
+
+from medusa_reference_engine.commit import CommitStage
+from medusa_reference_engine.coordinate import AdmissionStage
+from medusa_reference_engine.decoder import Cache, Decoder, causal_mask
+from medusa_reference_engine.heads import HeadStage, HeadTensors, head_state
+from medusa_reference_engine.posterior import PosteriorStage
+from medusa_reference_engine.proposal import ProposalStage
+from medusa_reference_engine.round import RoundStage, Session
+from medusa_reference_engine.tree import TreeStage
+from medusa_reference_engine.verification import Model, VerificationStage, floats
+from medusa_reference_engine.weights import load_checkpoint, seeded_weights
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The class of each stage, one a contract; a mutant has exactly one of another class."""
+
+    coordinate: type[AdmissionStage] = AdmissionStage
+    heads: type[HeadStage] = HeadStage
+    tree: type[TreeStage] = TreeStage
+    proposal: type[ProposalStage] = ProposalStage
+    verification: type[VerificationStage] = VerificationStage
+    posterior: type[PosteriorStage] = PosteriorStage
+    commit: type[CommitStage] = CommitStage
+    round: type[RoundStage] = RoundStage
+
+
+class ReferenceEngine:
+    """Medusa decoding, batch one. Every public method but `capacity` is a protocol stage."""
+
+    name = "reference"
+
+    def __init__(
+        self, decoder: Decoder, heads: HeadState, capacity: int, stages: Stages | None = None
+    ) -> None:
+        made = stages or Stages()
+        self._admission = made.coordinate()
+        self._heads = made.heads()
+        self._tree = made.tree()
+        self._proposal = made.proposal()
+        self._verification = made.verification()
+        self._posterior = made.posterior()
+        self._commit = made.commit()
+        self._round = made.round()
+        self._decoder = decoder
+        weight = decoder.lm_head.weight
+        self._dtype, self._device = weight.dtype, weight.device
+        held = self._heads.load(HeadTensors.of(heads, self._dtype, self._device))
+        self._model = Model(decoder, held, self._heads)
+        self._session = Session(self._cache(capacity))
+
+    @classmethod
+    def seeded(
+        cls,
+        shape: ModelShape,
+        heads: int,
+        capacity: int,
+        *,
+        dtype: str = "float64",
+        device: str = "cpu",
+        stages: Stages | None = None,
+    ) -> ReferenceEngine:
+        """An engine with random weights drawn from `shape.weight_seed`."""
+        decoder, state = _seeded(shape, heads, dtype, device)
+        return cls(decoder, state, capacity, stages)
+
+    @classmethod
+    def from_checkpoint(
+        cls, path: Path, capacity: int, *, dtype: str = "float32", device: str = "cpu"
+    ) -> ReferenceEngine:
+        """An engine with the weights of a LLaMA safetensors checkpoint (see `weights`)."""
+        shape, weights = load_checkpoint(path)
+        decoder = _decoder(shape, weights, dtype, device)
+        return cls(decoder, head_state(shape, weights), capacity)
+
+    def _cache(self, capacity: int) -> Cache:
+        return Cache(self._decoder.shape, capacity, self._dtype, self._device)
+
+    @property
+    def capacity(self) -> int:
+        """Rows of the cache."""
+        return self._session.cache.capacity
+
+    def admit(self, document: Mapping[str, Any]) -> Admission:
+        """Read a coordinate document, or refuse it."""
+        return self._admission.admit(document)
+
+    @torch.inference_mode()
+    def apply_heads(self, state: HeadState, hidden: FloatArray) -> HeadPass:
+        """Load `state` into fresh heads and run them on hidden states `[..., d]`."""
+        held = self._heads.load(HeadTensors.of(state, self._dtype, self._device))
+        inputs = torch.as_tensor(hidden, dtype=self._dtype, device=self._device)
+        residual, logits = self._heads.run(held, inputs)
+        own = None if held.projection is None else floats(held.projection)
+        kept = HeadState(floats(held.weight), floats(held.bias), floats(held.lm_head), own)
+        return HeadPass(floats(residual), floats(logits), kept, self._heads.count(held))
+
+    def align_heads(self, tokens: IntArray, owned: BoolArray, heads: int) -> HeadAlignment:
+        """Shifted labels of a batch `[B, S]`."""
+        return self._heads.align(tokens, owned, heads)
+
+    def compile_tree(
+        self, paths: Sequence[RankPath], topk: int, retrieval_order: str, sentinel: int
+    ) -> TreeBuffers:
+        """The four buffers of a prefix-closed path set."""
+        return self._tree.compile(paths, topk, retrieval_order, sentinel)
+
+    def node_count(self, branching: Sequence[int]) -> int:
+        """Candidate nodes of a regular tree."""
+        return self._tree.node_count(branching)
+
+    @torch.inference_mode()
+    def prefill(self, tokens: Sequence[int]) -> Frontier:
+        """Begin a generation. `Refused`, with the old one intact, where the prefix does not fit."""
+        if not 0 < len(tokens) <= self.capacity:
+            raise Refused(f"a prefix of {len(tokens)} tokens in a cache of {self.capacity}")
+        return self._round.prefill(tokens, self._model, self._session)
+
+    def propose(self, tree: TreeBuffers, frontier: Frontier, topk: int, sentinel: int) -> Proposal:
+        """Candidates from a frontier."""
+        return self._proposal.propose(tree, frontier, topk, sentinel)
+
+    @torch.inference_mode()
+    def verify(self, tree: TreeBuffers, packed: IntArray) -> Verification:
+        """One target pass over the packed tree; `Refused` before a write where it does not fit."""
+        session = self._session
+        self._commit.reserve(session.cache, len(packed))
+        verified = self._verification.verify(tree, packed, self._model, session.cache)
+        session.staged = (tree, packed, verified)
+        return verified
+
+    @torch.inference_mode()
+    def select(self, candidates: IntArray, path_logits: FloatArray, policy: Policy) -> Selection:
+        """The winning path and its accepted edges."""
+        return self._posterior.select(candidates, path_logits, policy)
+
+    def label(self, policy: Policy) -> Mapping[str, Any]:
+        """What the engine claims of a policy."""
+        return self._posterior.label(policy)
+
+    @torch.inference_mode()
+    def commit(self, path: int, accepted: int, end_of_sequence: int | None) -> CommitPlan:
+        """Publish the staged winner; `Refused`, with nothing changed, where it names none."""
+        session = self._session
+        if session.staged is None:
+            raise Refused("no tree is staged")
+        tree, packed, verified = session.staged
+        plan = self._commit.commit(
+            path, accepted, tree, packed, verified, session.cache, end_of_sequence
+        )
+        session.staged = None
+        return plan
+
+    def cache(self) -> CacheView:
+        """A copy of the cache's backing, and its visible length."""
+        cache = self._session.cache
+        return CacheView(floats(cache.kv), cache.length)
+
+    @torch.inference_mode()
+    def forward(self, tokens: Sequence[int]) -> Forward:
+        """A plain causal pass in a cache of its own."""
+        count = len(tokens)
+        scratch = self._cache(count)
+        rows = torch.arange(count, device=self._device)
+        masks = [causal_mask(count, self._device)] * len(scratch.kv)
+        inputs = torch.as_tensor(tokens, device=self._device)
+        logits, head_logits = self._model.read(inputs, rows, rows, masks, scratch)
+        return Forward(floats(logits), floats(head_logits), floats(scratch.kv))
+
+    def generate(
+        self,
+        prefix: Sequence[int],
+        how_many: int,
+        paths: Sequence[RankPath],
+        topk: int,
+        policy: Policy,
+        end_of_sequence: int | None,
+    ) -> Decoded:
+        """A whole generation of `how_many` tokens."""
+        return self._round.generate(self, prefix, how_many, paths, topk, policy, end_of_sequence)
+
+
+# Judging hundreds of mutants on one coordinate draws the same weights every time.
+@lru_cache(maxsize=64)
+def _seeded(shape: ModelShape, heads: int, dtype: str, device: str) -> tuple[Decoder, HeadState]:
+    weights = {name: torch.from_numpy(w) for name, w in seeded_weights(shape, heads).items()}
+    return _decoder(shape, weights, dtype, device), head_state(shape, weights)
+
+
+def _decoder(
+    shape: ModelShape, weights: Mapping[str, torch.Tensor], dtype: str, device: str
+) -> Decoder:
+    decoder = Decoder(shape, dtype=getattr(torch, dtype), device=torch.device(device))
+    own = {name: w for name, w in weights.items() if not name.startswith("medusa_head.")}
+    decoder.load_state_dict(own, strict=True)
+    return decoder.eval()

@@ -1,0 +1,133 @@
+"""Medusa heads: residual blocks on one hidden state, then a vocabulary projection (0x02)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from medusa_spec.arrays import BoolArray, FloatArray, IntArray
+from medusa_spec.coordinate import ModelShape
+from medusa_spec.stages import HeadAlignment, HeadState
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+
+IGNORED = -100
+"""What torch's cross entropy skips."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadTensors:
+    """`HeadState` on a device: weight `[K, R_h, d, d]`, bias `[K, R_h, d]`, projections."""
+
+    weight: Tensor
+    bias: Tensor
+    lm_head: Tensor
+    projection: Tensor | None
+
+    @classmethod
+    def of(cls, state: HeadState, dtype: torch.dtype, device: torch.device) -> HeadTensors:
+        """Move a numpy state to a device."""
+
+        def move(array: object) -> Tensor:
+            return torch.as_tensor(array, dtype=dtype, device=device)
+
+        own = None if state.projection is None else move(state.projection)
+        return cls(move(state.weight), move(state.bias), move(state.lm_head), own)
+
+
+def head_state(shape: ModelShape, weights: Mapping[str, Tensor]) -> HeadState:
+    """The heads among a checkpoint's tensors, named `medusa_head.<head>.<block>...`."""
+    width, blocks = shape.hidden, shape.head_blocks
+    heads = len({name.split(".")[1] for name in weights if name.startswith("medusa_head.")})
+
+    def gather(suffix: str, size: tuple[int, ...]) -> FloatArray:
+        found = [
+            weights[f"medusa_head.{head}.{block}.linear.{suffix}"].double().numpy()
+            for head in range(heads)
+            for block in range(blocks)
+        ]
+        return np.array(found, np.float64).reshape(heads, blocks, *size)
+
+    own = None
+    if shape.projection == "independent":
+        named = [weights[f"medusa_head.{head}.{blocks}.weight"] for head in range(heads)]
+        stacked = np.array([w.double().numpy() for w in named], np.float64)
+        own = stacked.reshape(heads, shape.vocabulary, width)
+    lm_head = weights["lm_head.weight"].double().numpy()
+    return HeadState(gather("weight", (width, width)), gather("bias", (width,)), lm_head, own)
+
+
+class HeadStage:
+    """Clauses H1 to H9."""
+
+    def load(self, given: HeadTensors) -> HeadTensors:
+        """The parameters that the heads hold once loaded: every block its own."""
+        return replace(given, weight=given.weight.clone(), bias=given.bias.clone())
+
+    def run(self, held: HeadTensors, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Residual states `[K, ..., d]` and logits `[K, ..., V]` of hidden states `[..., d]`."""
+        heads = range(len(held.weight))
+        states = [self.residual(held, head, hidden) for head in heads]
+        logits = [
+            self.project(held, head, state) for head, state in zip(heads, states, strict=True)
+        ]
+        if not states:
+            empty = hidden.new_zeros(0, *hidden.shape[:-1], held.lm_head.shape[0])
+            return hidden.new_zeros(0, *hidden.shape), empty
+        return torch.stack(states), self.stack(logits)
+
+    def residual(self, held: HeadTensors, head: int, hidden: Tensor) -> Tensor:
+        """Clause H2 for one head: `[..., d]` to `[..., d]`."""
+        state = hidden
+        for weight, bias in zip(held.weight[head], held.bias[head], strict=True):
+            state = self.block(state, weight, bias)
+        return state
+
+    def block(self, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """`z + SiLU(Wz + b)`."""
+        return state + F.silu(F.linear(state, weight, bias))
+
+    def project(self, held: HeadTensors, head: int, state: Tensor) -> Tensor:
+        """Clause H4: bias-free, by the head's own matrix or the base model's."""
+        own = held.lm_head if held.projection is None else held.projection[head]
+        return F.linear(state, own)
+
+    def stack(self, logits: list[Tensor]) -> Tensor:
+        """Clause H5: the head axis first."""
+        return torch.stack(logits)
+
+    def count(self, held: HeadTensors) -> int:
+        """Clause H6: parameters added to the base model, whose own head is not counted."""
+        own = 0 if held.projection is None else held.projection.numel()
+        return held.weight.numel() + held.bias.numel() + own
+
+    def align(self, tokens: IntArray, owned: BoolArray, heads: int) -> HeadAlignment:
+        """Clauses H1, H7 and H8 over a batch `[B, S]`."""
+        batch, length = tokens.shape
+        labels = np.full((heads, batch, length), IGNORED, np.int64)
+        kept = np.zeros((heads, batch, length), np.bool_)
+        for head in range(heads):
+            shift = self.shift(head)
+            if shift < length:
+                labels[head, :, : length - shift] = tokens[:, shift:]
+                kept[head, :, : length - shift] = self.shifted(owned, shift)
+        coverage = np.array([batch * self.covered(length, head) for head in range(heads)], np.int64)
+        return HeadAlignment(labels, kept, coverage, self.masked_coverage(kept, labels))
+
+    def shift(self, head: int) -> int:
+        """How far ahead head `j` looks: the ordinary head takes the first token."""
+        return head + 2
+
+    def shifted(self, owned: BoolArray, shift: int) -> BoolArray:
+        """The loss mask, moved with the labels."""
+        return owned[:, shift:]
+
+    def covered(self, length: int, head: int) -> int:
+        """Labels of one head inside one sequence."""
+        return max(length - head - 2, 0)
+
+    def masked_coverage(self, kept: BoolArray, labels: IntArray) -> IntArray:
+        """Owned labels of each head."""
+        return (kept & (labels != IGNORED)).sum(axis=(1, 2))
