@@ -1,0 +1,221 @@
+"""The definitions, written out one row, one edge and one float at a time.
+
+This is the slow road that everything faster is compared with: plain lists, quadratic loops, no
+library but `math` has a part in it. A rank path is a tuple; `()` is the root.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+Path = tuple[int, ...]
+
+
+class Winner(NamedTuple):
+    """The index of the winning retrieval row, and how many of its suffix edges are accepted."""
+
+    path: int
+    accepted: int
+
+
+def rows(paths: Sequence[Sequence[int]]) -> list[Path]:
+    """The path of every packed row: the root, then `(length, path)` ascending (0x04A)."""
+    return [(), *sorted((tuple(path) for path in paths), key=lambda path: (len(path), path))]
+
+
+def leaves(paths: Sequence[Sequence[int]], order: str) -> list[Path]:
+    """Paths that begin no other path, in the declared retrieval order."""
+    packed = rows(paths)
+    maximal = [u for u in packed if not any(v != u and v[: len(u)] == u for v in packed)]
+    return maximal if order == "canonical" else maximal[::-1]
+
+
+def tree(
+    paths: Sequence[Sequence[int]], topk: int, order: str, sentinel: int
+) -> dict[str, list[Any]]:
+    """The four buffers of 0x04A, and each row's parent."""
+    packed = rows(paths)
+    retrieved = leaves(paths, order)
+    width = 1 + max(len(leaf) for leaf in retrieved)
+    retrieve_indices = []
+    for leaf in retrieved:
+        chain = [packed.index(leaf[:depth]) for depth in range(len(leaf) + 1)]
+        retrieve_indices.append(chain + [sentinel] * (width - len(chain)))
+    return {
+        "tree_indices": [1 + (len(p) - 1) * topk + p[-1] if p else 0 for p in packed],
+        "attention_mask": [[int(u[: len(v)] == v) for v in packed] for u in packed],
+        "position_ids": [len(p) for p in packed],
+        "retrieve_indices": retrieve_indices,
+        "parents": [packed.index(p[:-1]) if p else -1 for p in packed],
+    }
+
+
+def packed_tokens(
+    paths: Sequence[Sequence[int]], root: int, ranked: Sequence[Sequence[int]]
+) -> list[int]:
+    """The token of each packed row: the last rank of its path, read from the head of its depth."""
+    return [ranked[len(p) - 1][p[-1]] if p else root for p in rows(paths)]
+
+
+def candidates(
+    retrieve_indices: Sequence[Sequence[int]], packed: Sequence[int], sentinel: int
+) -> list[list[int]]:
+    """The tokens of each retrieval row; padding stays padding."""
+    return [[packed[u] if u >= 0 else sentinel for u in row] for row in retrieve_indices]
+
+
+def distribution(probabilities: Mapping[int, float], rest: float, vocabulary: int) -> list[float]:
+    """Named probabilities, and `rest` spread evenly over every other token."""
+    share = rest / (vocabulary - len(probabilities))
+    return [probabilities.get(token, share) for token in range(vocabulary)]
+
+
+def path_logits(
+    paths: Sequence[Sequence[int]],
+    retrieve_indices: Sequence[Sequence[int]],
+    distributions: Mapping[Path, Sequence[float]],
+) -> list[list[list[float] | None]]:
+    """Log probabilities at each retrieved row; None at padding and where no row is given."""
+    packed = rows(paths)
+    logits = {path: [math.log(p) for p in row] for path, row in distributions.items()}
+    return [[logits.get(packed[u]) if u >= 0 else None for u in row] for row in retrieve_indices]
+
+
+def _prefix(passes: Sequence[bool]) -> int:
+    """How many edges pass before the first one that does not."""
+    count = 0
+    for passed in passes:
+        if not passed:
+            break
+        count += 1
+    return count
+
+
+def greedy_passes(tokens: Sequence[int], logits: Sequence[Sequence[float] | None]) -> list[bool]:
+    """Edge `j` passes where token `j+1` is the argmax of row `j` (0x04D); padding never does."""
+    passes = []
+    for row, token in zip(logits, tokens[1:], strict=False):
+        passes.append(token >= 0 and row is not None and row.index(max(row)) == token)
+    return passes
+
+
+def greedy(candidate_rows: Sequence[Sequence[int]], logits: Sequence[Sequence[Any]]) -> Winner:
+    """The first row with the longest prefix of argmax matches; row zero where none matches."""
+    best = Winner(0, 0)
+    for index, tokens in enumerate(candidate_rows):
+        accepted = _prefix(greedy_passes(tokens, logits[index]))
+        if accepted > best.accepted:
+            best = Winner(index, accepted)
+    return best
+
+
+def softmax(row: Sequence[float], temperature: float) -> list[float]:
+    """Probabilities after the temperature."""
+    highest = max(row)
+    powers = [math.exp((value - highest) / temperature) for value in row]
+    total = sum(powers)
+    return [power / total for power in powers]
+
+
+def entropy(p: Sequence[float], guard: float) -> float:
+    """`H = -sum p ln(p + guard)`, in nats."""
+    return -sum(x * math.log(x + guard) for x in p)
+
+
+def threshold(p: Sequence[float], policy: Any) -> float:
+    """`min(epsilon, alpha exp(-H))` (0x04E)."""
+    return float(min(policy.epsilon, policy.alpha * math.exp(-entropy(p, policy.entropy_guard))))
+
+
+def fast_typical(
+    candidate_rows: Sequence[Sequence[int]], logits: Sequence[Sequence[Any]], policy: Any
+) -> Winner:
+    """The likeliest of the rows with the longest prefix of `p > threshold`, the first on a tie.
+
+    Likelihood is the sum of logs over the accepted edges alone.
+    """
+    best, best_likelihood = Winner(0, 0), 0.0
+    for index, tokens in enumerate(candidate_rows):
+        passes, logs = [], []
+        for row, token in zip(logits[index], tokens[1:], strict=False):
+            if token < 0 or row is None:
+                break
+            p = softmax(row, policy.temperature)
+            passes.append(p[token] > threshold(p, policy))
+            logs.append(math.log(p[token]))
+        accepted = _prefix(passes)
+        likelihood = sum(logs[:accepted])
+        longer = accepted > best.accepted
+        if longer or (accepted == best.accepted > 0 and likelihood > best_likelihood):
+            best, best_likelihood = Winner(index, accepted), likelihood
+    return best
+
+
+def commit(
+    prefix_length: int,
+    retrieve_row: Sequence[int],
+    candidate_row: Sequence[int],
+    accepted: int,
+    end_of_sequence: int | None = None,
+) -> dict[str, Any]:
+    """`G = a + 1` tokens and rows (0x06A), cut after the first end-of-sequence token."""
+    published = accepted + 1
+    for place in range(published):
+        if candidate_row[place] == end_of_sequence:
+            published = place + 1
+            break
+    return {
+        "tokens": [candidate_row[j] for j in range(published)],
+        "source": [prefix_length + retrieve_row[j] for j in range(published)],
+        "destination": [prefix_length + j for j in range(published)],
+        "length": prefix_length + published,
+        "frontier_row": retrieve_row[published - 1],
+    }
+
+
+def frozen(coordinate: Any) -> dict[str, Any]:
+    """Everything that the `expected` block of a coordinate's manifest may hold.
+
+    Tokens are known where a ranking is given; a winner, where a posterior is, or where there is
+    no edge to judge.
+    """
+    policy, prefix = coordinate.policy, coordinate.prefix_length
+    buffers = tree(coordinate.paths, coordinate.topk, policy.retrieval_order, policy.sentinel)
+    found: dict[str, Any] = dict(buffers)
+    found["positions"] = [prefix + depth for depth in buffers["position_ids"]]
+    found["staged_rows"] = [prefix + row for row in range(len(buffers["tree_indices"]))]
+    if coordinate.ranking is None:
+        return found
+    packed = packed_tokens(coordinate.paths, coordinate.ranking.root, coordinate.ranking.heads)
+    retrieved = candidates(buffers["retrieve_indices"], packed, policy.sentinel)
+    found |= {"packed_tokens": packed, "candidates": retrieved}
+    if coordinate.paths and not coordinate.posterior:
+        return found
+    judged = {
+        row.path: distribution(row.probabilities, row.rest, coordinate.model.vocabulary)
+        for row in coordinate.posterior
+    }
+    logits = path_logits(coordinate.paths, buffers["retrieve_indices"], judged)
+    winners = {
+        "greedy": greedy(retrieved, logits),
+        "fast_typical": fast_typical(retrieved, logits, _typical(policy)),
+    }
+    for mode, (index, accepted) in winners.items():
+        found[mode] = {
+            "path": list(leaves(coordinate.paths, policy.retrieval_order)[index]),
+            "accepted": accepted,
+            "tokens": retrieved[index][: accepted + 1],
+        }
+    index, accepted = winners[policy.mode.replace("-", "_")]
+    rows_of_winner = buffers["retrieve_indices"][index]
+    end = coordinate.end_of_sequence
+    found["commit"] = commit(prefix, rows_of_winner, retrieved[index], accepted, end)
+    return found
+
+
+def _typical(policy: Any) -> Any:
+    # A greedy policy has temperature 0; what fast typical would do is told at temperature 1.
+    return replace(policy, temperature=policy.temperature or 1.0)
