@@ -52,8 +52,18 @@ def derive_commit(trace: Trace) -> CommitPlan:
 
 
 def _lawful(trace: Trace) -> bool:
-    """Whether the selection names a path and a length that the tree has."""
-    retrieval = expected_tree(trace).retrieval
+    """Whether the selection names a path and a length that the tree has, and every row is there.
+
+    Other contracts report a selection or a row count that is not.
+    """
+    retrieval, nodes = expected_tree(trace).retrieval, trace.coordinate.nodes
+    rows = (
+        len(trace["proposal.packed"]),
+        len(trace["verification.logits"]),
+        trace["verification.head_logits"].shape[1],
+    )
+    if any(there != nodes for there in rows):
+        return False
     path, accepted = int(trace["selection.path"]), int(trace["selection.accepted"])
     if not 0 <= path < len(retrieval):
         return False
@@ -101,12 +111,16 @@ def destination_rows(trace: Trace) -> Iterator[Finding]:
 @oracle("COMMIT.ALL_LAYERS", *_CACHE, *_CHOICE, applies=_lawful)
 def all_layers(trace: Trace) -> Iterator[Finding]:
     """Clause M4: per layer, for keys and for values, the winner's rows stand compact."""
-    plan = derive_commit(trace)
-    expected = trace["cache.before"][:, :, :, plan.source]
-    observed = trace["cache.after"][:, :, :, plan.destination]
+    code, plan = "COMMIT.ALL_LAYERS", derive_commit(trace)
+    before, after = trace["cache.before"], trace["cache.after"]
+    if before.shape != after.shape:
+        message = "the cache has another shape than before"
+        yield Finding(code, message, {}, list(before.shape), list(after.shape))
+        return
     message = "a committed row is not the winner's staged row"
     axes = ("layer", "key_or_value", "kv_head", "position", "channel")
-    yield from equal("COMMIT.ALL_LAYERS", message, expected, observed, axes)
+    expected, observed = before[:, :, :, plan.source], after[:, :, :, plan.destination]
+    yield from equal(code, message, expected, observed, axes)
 
 
 @oracle("COMMIT.SNAPSHOT", *_CACHE)
@@ -114,6 +128,9 @@ def snapshot(trace: Trace) -> Iterator[Finding]:
     """Clause M5, over the observed plan: no destination holds another source's row."""
     source, destination = trace["commit.source"], trace["commit.destination"]
     before, after = trace["cache.before"], trace["cache.after"]
+    rows = before.shape[3]
+    if before.shape != after.shape or any(r not in range(rows) for r in (*source, *destination)):
+        return
     for position, (here, there) in enumerate(zip(source, destination, strict=False)):
         landed = after[:, :, :, there]
         if same(before[:, :, :, here], landed):

@@ -148,10 +148,16 @@ _must_refuse("COORDINATE.CAPACITY", "a round that does not fit the cache")
 _must_refuse("COORDINATE.TOKEN_DOMAIN", "a token outside the vocabulary")
 
 
+def _breaks_or_shows(code: str, *shown: str) -> Callable[[Trace], bool]:
+    """A document that breaks the rule, or a lawful one whose admission shows what became of it."""
+    broken = _breaks(code)
+    return lambda trace: broken(trace) or (_lawful(trace) and trace.has(*shown))
+
+
 @oracle(
     "COORDINATE.SOURCE_PIN",
     *_SEEN,
-    applies=lambda trace: _lawful(trace) or _breaks("COORDINATE.SOURCE_PIN")(trace),
+    applies=_breaks_or_shows("COORDINATE.SOURCE_PIN", "coordinate.admitted"),
 )
 def source_pin_kept(trace: Trace) -> Iterator[Finding]:
     """Clause C2: an unpinned source is refused, a pinned one admitted as it is."""
@@ -168,7 +174,7 @@ def source_pin_kept(trace: Trace) -> Iterator[Finding]:
 @oracle(
     "COORDINATE.PREFIX_LENGTH",
     *_SEEN,
-    applies=lambda trace: _lawful(trace) or _breaks("COORDINATE.PREFIX_LENGTH")(trace),
+    applies=_breaks_or_shows("COORDINATE.PREFIX_LENGTH", "coordinate.admitted", "coordinate.rows"),
 )
 def prefix_length(trace: Trace) -> Iterator[Finding]:
     """Clause C3."""

@@ -117,7 +117,7 @@ _EDGE = ("path", "position")
 def root_published(trace: Trace) -> Iterator[Finding]:
     """Clause P1."""
     code, tokens = "POSTERIOR.ROOT_PUBLISHED", trace["commit.tokens"]
-    root = int(trace["proposal.packed"][0])
+    root = next(map(int, trace["proposal.packed"]), None)
     if len(tokens) == 0:
         yield Finding(code, "the round published nothing", {}, [root], [])
     elif int(tokens[0]) != root:
@@ -144,7 +144,17 @@ def contiguous_prefix(trace: Trace) -> Iterator[Finding]:
     yield from equal("POSTERIOR.CONTIGUOUS_PREFIX", message, expected, observed, ("path",))
 
 
-@oracle("POSTERIOR.FIRST_MAXIMAL_PATH", "selection.lengths", "selection.path", applies=_greedy)
+def _lengths(trace: Trace) -> bool:
+    """Whether any path has a length; P3 reports where none has."""
+    return len(trace["selection.lengths"]) > 0
+
+
+@oracle(
+    "POSTERIOR.FIRST_MAXIMAL_PATH",
+    "selection.lengths",
+    "selection.path",
+    applies=lambda trace: _greedy(trace) and _lengths(trace),
+)
 def first_maximal_path(trace: Trace) -> Iterator[Finding]:
     """Clause P4, over the observed lengths."""
     expected, observed = int(trace["selection.lengths"].argmax()), int(trace["selection.path"])
@@ -153,7 +163,7 @@ def first_maximal_path(trace: Trace) -> Iterator[Finding]:
         yield Finding("POSTERIOR.FIRST_MAXIMAL_PATH", message, {}, expected, observed)
 
 
-@oracle("POSTERIOR.DEFAULT_PATH", "selection.lengths", "selection.path")
+@oracle("POSTERIOR.DEFAULT_PATH", "selection.lengths", "selection.path", applies=_lengths)
 def default_path(trace: Trace) -> Iterator[Finding]:
     """Clause P5, over the observed lengths."""
     observed = int(trace["selection.path"])
@@ -216,7 +226,7 @@ def temperature(trace: Trace) -> Iterator[Finding]:
     "selection.lengths",
     "selection.probability",
     "selection.path",
-    applies=_typical,
+    applies=lambda trace: _typical(trace) and _lengths(trace),
 )
 def likelihood_tie(trace: Trace) -> Iterator[Finding]:
     """Clause P10, over the observed lengths and probabilities."""
@@ -260,7 +270,7 @@ def finite(trace: Trace) -> Iterator[Finding]:
         yield Finding("POSTERIOR.FINITE", message, where, "an error", "a selection")
 
 
-@oracle("POSTERIOR.LENGTH_CONVENTION", "selection.lengths", "selection.accepted")
+@oracle("POSTERIOR.LENGTH_CONVENTION", "selection.lengths", "selection.accepted", applies=_lengths)
 def length_convention(trace: Trace) -> Iterator[Finding]:
     """Clause P13, over the observed lengths."""
     expected = int(trace["selection.lengths"].max())

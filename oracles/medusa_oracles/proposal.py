@@ -36,7 +36,7 @@ def root_from_target(trace: Trace) -> Iterator[Finding]:
     target = trace["frontier.target"]
     root = int(np.argmax(target))
     for name in ("proposal.table", "proposal.packed"):
-        observed = int(trace[name][0])
+        observed = int(trace[name][0]) if len(trace[name]) else None
         if observed != root:
             message = f"the root in {name} is not the greatest target logit of this frontier"
             yield Finding("PROPOSAL.ROOT_FROM_TARGET", message, {"row": 0}, root, observed)

@@ -242,6 +242,8 @@ def node_count(trace: Trace) -> Iterator[Finding]:
 
 def _ends(retrieval: IntArray) -> IntArray:
     """The last real entry of each retrieval row, -1 where a row holds none."""
-    width = retrieval.shape[1]
+    paths, width = retrieval.shape
+    if width == 0:
+        return np.full(paths, -1)
     last = width - 1 - np.argmax(retrieval[:, ::-1] >= 0, axis=1)
     return np.where((retrieval >= 0).any(axis=1), retrieval[np.arange(len(retrieval)), last], -1)
