@@ -1,0 +1,80 @@
+"""Each oracle of the proposal contract: silent on a lawful trace, heard on a corrupted one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from medusa_spec import Trace
+from medusa_spec.registry import of_contract
+
+# Retrieval: (2), (0,0), (0,1) and (1,0,2), so the first three rows are padded.
+PATHS = ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (1, 0, 2))
+
+
+def _at(array: Any, index: Any, value: Any) -> Any:
+    changed = array.copy()
+    changed[index] = value
+    return changed
+
+
+def _ascending(trace: Trace) -> dict[str, Any]:
+    """Every head's ranks backwards: the same tokens, the same shape."""
+    table, topk = trace["proposal.table"], trace.coordinate.topk
+    ranks = table[1:].reshape(-1, topk)[:, ::-1]
+    return {"proposal.table": np.concatenate([table[:1], ranks.reshape(-1)])}
+
+
+CASES: dict[str, Callable[[Trace], dict[str, Any]]] = {
+    # The root of the first head's logits.
+    "PROPOSAL.ROOT_FROM_TARGET": lambda t: {
+        "proposal.table": _at(t["proposal.table"], 0, t["frontier.heads"][0].argmax())
+    },
+    "PROPOSAL.TOPK": _ascending,
+    # Every packed token is its neighbour's.
+    "PROPOSAL.GATHER": lambda t: {"proposal.packed": np.roll(t["proposal.packed"], 1)},
+    # What -1 reads without a mask: the last packed token.
+    "PROPOSAL.PADDING_MASKED": lambda t: {
+        "proposal.candidates": _at(t["proposal.candidates"], (0, 3), t["proposal.packed"][-1])
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def trace(coordinate: Any, lawful_trace: Any, literal: Any) -> Trace:
+    lawful: Trace = lawful_trace(coordinate(PATHS), literal)
+    return lawful
+
+
+def test_every_invariant_has_a_case() -> None:
+    assert set(CASES) == {invariant.code for invariant in of_contract("proposal")}
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_oracle(code: str, trace: Trace, prove: Any) -> None:
+    prove(code, trace, CASES[code](trace))
+
+
+def test_a_stale_frontier_is_heard(trace: Trace, fired: Any) -> None:
+    fresh = np.roll(trace["frontier.target"], 1), np.roll(trace["frontier.heads"], 1, axis=1)
+    changes = {"frontier.target": fresh[0], "frontier.heads": fresh[1]}
+    assert fired(trace, changes) == {"PROPOSAL.ROOT_FROM_TARGET", "PROPOSAL.TOPK"}
+
+
+def test_heads_in_reverse_are_heard(trace: Trace, fired: Any) -> None:
+    reversed_heads = {"frontier.heads": trace["frontier.heads"][::-1]}
+    assert "PROPOSAL.TOPK" in fired(trace, reversed_heads)
+
+
+def test_token_zero_is_a_token(trace: Trace, fired: Any) -> None:
+    # A padded entry that was filled with zero names a token like any other.
+    padded = _at(trace["proposal.candidates"], (0, 3), 0)
+    assert "PROPOSAL.PADDING_MASKED" in fired(trace, {"proposal.candidates": padded})
+
+
+def test_a_candidate_of_another_path_is_heard(trace: Trace, fired: Any) -> None:
+    swapped = trace["proposal.candidates"][[0, 1, 2, 2]]
+    assert "PROPOSAL.GATHER" in fired(trace, {"proposal.candidates": swapped})

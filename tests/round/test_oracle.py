@@ -1,0 +1,157 @@
+"""Each oracle of the round contract: silent on a lawful trace, heard on a corrupted one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from medusa_oracles.round import derive_chain_acceptance
+from medusa_spec import Tolerance, Trace
+from medusa_spec.registry import of_contract
+
+PREFIX = (41, 42, 43, 44, 45)
+# Plain greedy decoding's choice behind the prefix and each token of the output.
+OUTPUT = (11, 22, 31, 5, 0, 17, 9)
+V = 48
+WITHIN = Tolerance(1e-6, 1e-6, "one dtype")
+
+
+def _plain(tokens: tuple[int, ...]) -> Any:
+    """`[P + S, V]` whose greatest logits are the tokens, one row before each."""
+    logits = np.random.default_rng(5).normal(size=(len(PREFIX) + len(tokens), V))
+    for place, token in enumerate(tokens):
+        logits[len(PREFIX) - 1 + place, token] = 9.0
+    return logits
+
+
+@pytest.fixture(scope="module")
+def trace(coordinate: Any) -> Trace:
+    """Seven tokens in three rounds of 3, 3 and 1; a chain that accepts one edge of two."""
+    planned = coordinate()
+    plain = _plain(OUTPUT)
+    kv = np.random.default_rng(6).normal(size=(2, 2, 1, 12, 4))
+    # Head 0 ranks 22 first, head 1 ranks 30 first: the target chooses 22 and 31.
+    target, heads = plain[len(PREFIX) - 1], np.zeros((2, V))
+    heads[0, 22] = heads[1, 30] = 1.0
+    arrays = {
+        "generation.tokens": np.array(OUTPUT),
+        "generation.published": np.array([3, 3, 1]),
+        "generation.frontiers": plain[[4, 7, 10]] + 1e-9,
+        "generation.plain_logits": plain,
+        "generation.asked": np.array(len(OUTPUT)),
+        "chain.tokens": np.array(OUTPUT),
+        "chain.published": np.array([2, 2, 2, 1]),
+        "chain.plain_logits": plain,
+        "chain.frontier.target": target,
+        "chain.frontier.heads": heads,
+        "fresh.tokens": np.array(OUTPUT),
+        "round.visible_kv": kv,
+        "round.fresh_kv": kv + 1e-9,
+    }
+    documents = {"generation.prefix": PREFIX, "chain.path": (0, 0), "round.refused": None}
+    return Trace(planned, WITHIN, WITHIN, arrays, documents)
+
+
+def _at(array: Any, index: Any, value: Any) -> Any:
+    changed = array.copy()
+    changed[index] = value
+    return changed
+
+
+CASES: dict[str, Callable[[Trace], dict[str, Any]]] = {
+    # The second round begins with the logits that the first began with.
+    "ROUND.FRONTIER_FEEDS_NEXT": lambda t: {
+        "generation.frontiers": t["generation.frontiers"][[0, 0, 2]]
+    },
+    # One visible row is another branch's.
+    "ROUND.CACHE_MATCHES_TOKENS": lambda t: {
+        "round.visible_kv": _at(t["round.visible_kv"], (..., 9, slice(None)), 0.5)
+    },
+    "ROUND.PROGRESS": lambda t: {"generation.published": np.array([3, 0, 4])},
+    "ROUND.GREEDY_EQUALS_PLAIN": lambda t: {"generation.tokens": _at(t["generation.tokens"], 3, 6)},
+    "ROUND.TREE_INDEPENDENT": lambda t: {"chain.tokens": _at(t["chain.tokens"], 6, 6)},
+    "ROUND.SUPERSET_NEVER_SHORTER": lambda _: {"generation.published": np.array([1, 3, 3])},
+    # The chain accepts a draft that the target did not choose.
+    "ROUND.CHAIN_IS_CHAIN": lambda _: {"chain.published": np.array([3, 2, 2])},
+    "ROUND.RESTARTABLE": lambda t: {"fresh.tokens": _at(t["fresh.tokens"], 0, 12)},
+    "ROUND.LAWFUL_NEVER_REFUSED": lambda _: {"round.refused": "no room"},
+}
+
+
+def test_every_invariant_has_a_case() -> None:
+    assert set(CASES) == {invariant.code for invariant in of_contract("round")}
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_oracle(code: str, trace: Trace, prove: Any) -> None:
+    prove(code, trace, CASES[code](trace))
+
+
+def test_rounds_that_do_not_say_what_they_began_with(trace: Trace, fired: Any) -> None:
+    none = {"generation.frontiers": np.zeros((0, V))}
+    assert fired(trace, none) == {"ROUND.FRONTIER_FEEDS_NEXT"}
+
+
+@pytest.mark.parametrize("token", [-1, V, 10**6])
+def test_what_is_no_token_is_never_output(token: int, trace: Trace, fired: Any) -> None:
+    published = _at(trace["generation.tokens"], 2, token)
+    assert "ROUND.GREEDY_EQUALS_PLAIN" in fired(trace, {"generation.tokens": published})
+
+
+@pytest.mark.parametrize(("gap", "heard"), [(1e-7, False), (1e-2, True)])
+def test_rounding_decides_nothing(gap: float, heard: bool, trace: Trace, fired: Any) -> None:
+    # Token 6 is all but the choice at the fourth place.
+    plain = _at(trace["generation.plain_logits"], (len(PREFIX) + 2, 6), 9.0 - gap)
+    tokens = _at(trace["generation.tokens"], 3, 6)
+    changes = {"generation.plain_logits": plain, "generation.tokens": tokens}
+    changes["generation.frontiers"] = plain[[4, 7, 10]]
+    greedy = {"ROUND.GREEDY_EQUALS_PLAIN", "ROUND.TREE_INDEPENDENT", "ROUND.RESTARTABLE"}
+    assert fired(trace, changes) == (greedy if heard else set())
+
+
+@pytest.mark.parametrize(("asked", "heard"), [(7, set()), (9, set()), (6, {"ROUND.PROGRESS"})])
+def test_an_end_of_sequence_may_end_early(
+    asked: int, heard: set[str], trace: Trace, fired: Any
+) -> None:
+    ended = replace(trace, coordinate=replace(trace.coordinate, end_of_sequence=OUTPUT[-1]))
+    assert fired(ended, {"generation.asked": np.array(asked)}) == heard
+
+
+def test_nothing_is_decoded_behind_the_end(trace: Trace, fired: Any) -> None:
+    ended = replace(trace, coordinate=replace(trace.coordinate, end_of_sequence=OUTPUT[3]))
+    assert fired(ended, {}) == {"ROUND.GREEDY_EQUALS_PLAIN"}
+
+
+def test_a_short_plain_pass_proves_no_chain_wrong(trace: Trace, fired: Any) -> None:
+    # One token was asked for, and the plain pass ends before the second draft is judged.
+    heads = np.zeros((2, V))
+    heads[0, 22] = heads[1, 31] = 1.0
+    short = {
+        "chain.plain_logits": trace["chain.plain_logits"][: len(PREFIX) + 1],
+        "chain.frontier.heads": heads,
+        "chain.published": np.array([3, 3, 1]),
+    }
+    assert fired(trace, short) == set()
+    whole = short | {"chain.plain_logits": trace["chain.plain_logits"]}
+    assert fired(trace, whole) == set()
+    too_many = whole | {"chain.published": np.array([4, 3])}
+    assert "ROUND.CHAIN_IS_CHAIN" in fired(trace, too_many)
+
+
+@pytest.mark.parametrize(
+    ("drafts", "accepted"),
+    [([], 0), ([22], 1), ([22, 30], 1), ([21, 31], 0), ([22, 31, 5, 1], 3), ([21, 22, 31], 0)],
+)
+def test_sequential_verifier(drafts: list[int], accepted: int) -> None:
+    # By definition: one draft after another, each against the choice behind those before it.
+    leading = 0
+    for draft, choice in zip(drafts, OUTPUT[1:], strict=False):
+        if draft != choice:
+            break
+        leading += 1
+    assert leading == accepted
+    assert derive_chain_acceptance(drafts, _plain(OUTPUT), len(PREFIX)) == accepted
