@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -153,5 +152,4 @@ def _edge(row: Any, token: int, policy: Any, literal: ModuleType) -> tuple[float
     if token < 0 or row is None:
         return 0.0, 0.0, 1.0
     p = literal.softmax(row, policy.temperature)
-    entropy = -math.fsum(x * math.log(x + policy.entropy_guard) for x in p)
-    return p[token], entropy, min(policy.epsilon, policy.alpha * math.exp(-entropy))
+    return p[token], literal.entropy(p, policy.entropy_guard), literal.threshold(p, policy)
