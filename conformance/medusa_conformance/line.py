@@ -9,22 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from medusa_conformance.probes import unlawful_documents
-from medusa_conformance.steering import (
+from medusa_conformance.crafted import (
     along_paths,
+    alter_head,
     posterior_logits,
+    random_heads,
     ranked_frontier,
     steered_logits,
 )
+from medusa_conformance.probes import unlawful_documents
 from medusa_oracles.tree import derive_tree
 from medusa_spec.arrays import Array
 from medusa_spec.coordinate import Acceptance, Coordinate
 from medusa_spec.errors import Refused
-from medusa_spec.stages import Frontier, HeadState, Selection, TreeBuffers, arrays_of
+from medusa_spec.stages import Frontier, Selection, TreeBuffers, arrays_of
 from medusa_spec.trace import Tolerance, Trace
 
 Factory: TypeAlias = Callable[[Coordinate, int], Any]
@@ -62,7 +65,10 @@ class Line:
         ):
             try:
                 yield from section()
-            except Exception as error:  # noqa: BLE001 - an engine under test may raise anything
+            except Refused as refusal:
+                # Nothing unlawful was asked; the sections that do ask for it catch the answer.
+                yield self.trace({}, {"round.refused": str(refusal)})
+            except Exception as error:
                 yield Crash(section.__name__, f"{type(error).__name__}: {error}")
 
     def trace(self, arrays: dict[str, Array], documents: dict[str, Any], **more: Any) -> Trace:
@@ -152,27 +158,31 @@ class Line:
     def rounds(self, engine: Any, coordinate: Coordinate, generation: int) -> Iterator[Trace]:
         """One generation, stage by stage; it ends early where the cache has no room for a tree."""
         tokens = list(coordinate.prefix)
-        try:
-            tree = self.compile(engine, coordinate)
-            frontier = engine.prefill(tokens)
-            for number, planned in enumerate(coordinate.rounds):
-                if len(tokens) + coordinate.nodes > coordinate.capacity:
-                    return
-                if coordinate.ranking is not None:
-                    vocabulary = coordinate.model.vocabulary
-                    frontier = ranked_frontier(coordinate.ranking, vocabulary, coordinate.topk)
-                arrays: dict[str, Array] = {}
-                documents: dict[str, Any] = {"round.tokens": tuple(tokens), "round.refused": None}
+        tree = self.compile(engine, coordinate)
+        frontier = engine.prefill(tokens)
+        for number, planned in enumerate(coordinate.rounds):
+            if len(tokens) + coordinate.nodes > coordinate.capacity:
+                return
+            if coordinate.ranking is not None:
+                vocabulary = coordinate.model.vocabulary
+                frontier = ranked_frontier(coordinate.ranking, vocabulary, coordinate.topk)
+            arrays: dict[str, Array] = {}
+            documents: dict[str, Any] = {"round.tokens": tuple(tokens), "round.refused": None}
+            seen = self.trace(
+                arrays, documents, coordinate=coordinate, generation=generation, round=number
+            )
+            try:
                 frontier = self.round(
                     engine, coordinate, tree, frontier, tokens, planned, arrays, documents
                 )
-                yield self.trace(
-                    arrays, documents, coordinate=coordinate, generation=generation, round=number
-                )
-                if tokens[-1] == coordinate.end_of_sequence:
-                    return
-        except Refused as refusal:
-            yield self.trace({}, {"round.refused": str(refusal)}, coordinate=coordinate)
+            except Refused as refusal:
+                documents["round.refused"] = str(refusal)
+                return
+            finally:
+                # However the round ended, what was seen of it is judged.
+                yield seen
+            if tokens[-1] == coordinate.end_of_sequence:
+                return
 
     def round(
         self,
@@ -265,7 +275,8 @@ class Line:
             tree, proposal = self.staged(engine)
             engine.verify(tree, proposal.packed)
             asked = f"a commit of path {path} with {accepted} accepted edges"
-            yield self.refusal(engine, asked, lambda e, p=path, a=accepted: e.commit(p, a, None))
+            ask = partial(engine.commit, path, accepted, None)
+            yield self.refusal(engine, asked, ask)
 
     def unlawful_staging(self) -> Iterator[Trace]:
         """A tree that is one row too large for what the prefix left of the cache."""
@@ -273,14 +284,14 @@ class Line:
         engine = self.engine(len(coordinate.prefix) + coordinate.nodes - 1)
         tree, proposal = self.staged(engine)
         asked = f"a tree of {coordinate.nodes} rows with room for one less"
-        yield self.refusal(engine, asked, lambda e: e.verify(tree, proposal.packed))
+        yield self.refusal(engine, asked, partial(engine.verify, tree, proposal.packed))
 
-    def refusal(self, engine: Any, asked: str, ask: Callable[[Any], Any]) -> Trace:
+    def refusal(self, engine: Any, asked: str, ask: Callable[[], Any]) -> Trace:
         """Ask for what must be refused, and compare the cache before and after."""
         before = engine.cache()
         documents: dict[str, Any] = {"refusal.asked": asked, "refusal.refused": None}
         try:
-            ask(engine)
+            ask()
         except Refused as refusal:
             documents["refusal.refused"] = str(refusal)
         after = engine.cache()
@@ -308,13 +319,9 @@ class Line:
         engine = self.engine()
         # Another prompt of the same length: whatever survives of it must not be read again.
         engine.prefill([(token + 1) % coordinate.model.vocabulary for token in prefix])
-        try:
-            whole = generate(engine, coordinate.paths)
-            alone = generate(engine, chain)
-            fresh = generate(self.engine(), coordinate.paths)
-        except Refused as refusal:
-            yield self.trace({}, {"round.refused": str(refusal)})
-            return
+        whole = generate(engine, coordinate.paths)
+        alone = generate(engine, chain)
+        fresh = generate(self.engine(), coordinate.paths)
         arrays = {
             **generated("generation", whole),
             **generated("chain", alone),
@@ -372,32 +379,3 @@ def deepest_chain(coordinate: Coordinate) -> tuple[tuple[int, ...], ...]:
     """The first of the deepest paths with its ancestors: a tree of one path."""
     deepest = max(coordinate.paths, key=len, default=())
     return tuple(deepest[:depth] for depth in range(1, len(deepest) + 1))
-
-
-def random_heads(generator: np.random.Generator, coordinate: Coordinate) -> HeadState:
-    """Heads with different parameters everywhere, of the scale of real ones."""
-    shape, heads = coordinate.model, coordinate.heads
-    width, blocks, vocabulary = shape.hidden, shape.head_blocks, shape.vocabulary
-    scale = width**-0.5
-    own = None
-    if shape.projection == "independent":
-        own = scale * generator.normal(size=(heads, vocabulary, width))
-    return HeadState(
-        scale * generator.normal(size=(heads, blocks, width, width)),
-        generator.normal(size=(heads, blocks, width)),
-        scale * generator.normal(size=(vocabulary, width)),
-        own,
-    )
-
-
-def alter_head(given: HeadState, head: int) -> HeadState | None:
-    """The same heads, one of which chooses otherwise; `None` where a head owns no parameter."""
-    bias = given.bias.copy()
-    if bias.shape[1]:
-        bias[head, 0] += 3.0
-        return replace(given, bias=bias)
-    if given.projection is None:
-        return None
-    projection = given.projection.copy()
-    projection[head] = np.roll(projection[head], 1, axis=0)
-    return replace(given, projection=projection)

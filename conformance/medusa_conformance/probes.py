@@ -54,7 +54,7 @@ def _negative_rank(document: Document) -> None:
 
 
 def _deeper_than_heads(document: Document) -> None:
-    path = max(document["paths"], key=len, default=[])
+    path: list[int] = max(document["paths"], key=len, default=[])
     while len(path) <= document["heads"]:
         path = [*path, 0]
         if path not in document["paths"]:

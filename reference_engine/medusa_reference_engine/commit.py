@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+
+from medusa_reference_engine.decoder import Cache
 from medusa_spec.arrays import FloatArray, IntArray
 from medusa_spec.errors import Refused
 from medusa_spec.stages import CommitPlan, Frontier, TreeBuffers, Verification
-
-from medusa_reference_engine.decoder import Cache
 
 
 class CommitStage:
@@ -37,14 +37,14 @@ class CommitStage:
             self.tokens(rows, path, tree, packed),
             self.sources(rows, committed),
             self.destinations(len(rows), committed),
-            committed + len(rows),
+            self.length(committed, len(rows)),
             self.frontier(rows, path, tree, verified),
         )
         self.move(cache, plan.source, plan.destination)
         self.grow(cache, plan, len(packed))
         return plan
 
-    def check(self, path: int, accepted: int, tree: TreeBuffers, cache: Cache) -> None:  # noqa: ARG002 - nothing of the cache may change yet
+    def check(self, path: int, accepted: int, tree: TreeBuffers, cache: Cache) -> None:
         """Clause M10: the selection names a path of the tree, and edges that the path has."""
         if not 0 <= path < len(tree.retrieval):
             raise Refused(f"path {path} is not one of {len(tree.retrieval)}")
@@ -75,7 +75,7 @@ class CommitStage:
                 return place + 1
         return len(tokens)
 
-    def tokens(self, rows: IntArray, path: int, tree: TreeBuffers, packed: IntArray) -> IntArray:  # noqa: ARG002 - rows already name one path
+    def tokens(self, rows: IntArray, path: int, tree: TreeBuffers, packed: IntArray) -> IntArray:
         """The published tokens."""
         return packed[rows]
 
@@ -87,22 +87,27 @@ class CommitStage:
         """Clause M3."""
         return np.arange(committed, committed + count)
 
+    def length(self, committed: int, count: int) -> int:
+        """Clause M8."""
+        return committed + count
+
     def frontier(
         self,
         rows: IntArray,
-        path: int,  # noqa: ARG002 - rows already name one path
-        tree: TreeBuffers,  # noqa: ARG002
+        path: int,
+        tree: TreeBuffers,
         verified: Verification,
     ) -> Frontier:
         """Clause M7: the terminal published row's logits."""
         return Frontier(self.target_frontier(rows, verified), self.head_frontier(rows, verified))
 
     def target_frontier(self, rows: IntArray, verified: Verification) -> FloatArray:
-        """`[V]`"""
-        return verified.logits[rows[-1]]
+        """Target logits of the terminal row, `[V]`."""
+        terminal: FloatArray = verified.logits[rows[-1]]
+        return terminal
 
     def head_frontier(self, rows: IntArray, verified: Verification) -> FloatArray:
-        """`[K, V]`"""
+        """Head logits of the terminal row, `[K, V]`."""
         return verified.head_logits[:, rows[-1]]
 
     def move(self, cache: Cache, source: IntArray, destination: IntArray) -> None:
@@ -111,6 +116,6 @@ class CommitStage:
         here, there = (torch.as_tensor(rows, device=device) for rows in (source, destination))
         cache.kv[:, :, :, there] = cache.kv[:, :, :, here]
 
-    def grow(self, cache: Cache, plan: CommitPlan, staged: int) -> None:  # noqa: ARG002 - rejected rows stay behind the length
+    def grow(self, cache: Cache, plan: CommitPlan, staged: int) -> None:
         """Clauses M8 and M11."""
         cache.length = plan.length

@@ -146,6 +146,6 @@ class AdmissionStage:
             )
         return table
 
-    def slot(self, row: int, head: int | None, path: Sequence[int], topk: int) -> int:  # noqa: ARG002 - `row` is the domain that a slot must not be filled from
+    def slot(self, row: int, head: int | None, path: Sequence[int], topk: int) -> int:
         """Where the row's token stands in the flattened candidates."""
         return 0 if head is None else 1 + head * topk + path[-1]

@@ -8,8 +8,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+
+from medusa_reference_engine.commit import CommitStage
+from medusa_reference_engine.coordinate import AdmissionStage
+from medusa_reference_engine.decoder import Cache, Decoder, causal_mask
+from medusa_reference_engine.heads import HeadStage, HeadTensors
+from medusa_reference_engine.posterior import PosteriorStage
+from medusa_reference_engine.proposal import ProposalStage
+from medusa_reference_engine.round import RoundStage, Session
+from medusa_reference_engine.tree import TreeStage
+from medusa_reference_engine.verification import Model, VerificationStage, floats
+from medusa_reference_engine.weights import head_state, load_checkpoint, seeded_weights
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray, RankPath
 from medusa_spec.coordinate import ModelShape, Policy
 from medusa_spec.errors import Refused
@@ -28,17 +38,6 @@ from medusa_spec.stages import (
     TreeBuffers,
     Verification,
 )
-
-from medusa_reference_engine.commit import CommitStage
-from medusa_reference_engine.coordinate import AdmissionStage
-from medusa_reference_engine.decoder import Cache, Decoder, causal_mask
-from medusa_reference_engine.heads import HeadStage, HeadTensors, head_state
-from medusa_reference_engine.posterior import PosteriorStage
-from medusa_reference_engine.proposal import ProposalStage
-from medusa_reference_engine.round import RoundStage, Session
-from medusa_reference_engine.tree import TreeStage
-from medusa_reference_engine.verification import Model, VerificationStage, floats
-from medusa_reference_engine.weights import load_checkpoint, seeded_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +213,7 @@ class ReferenceEngine:
 @lru_cache(maxsize=64)
 def _seeded(shape: ModelShape, heads: int, dtype: str, device: str) -> tuple[Decoder, HeadState]:
     weights = {name: torch.from_numpy(w) for name, w in seeded_weights(shape, heads).items()}
-    return _decoder(shape, weights, dtype, device), head_state(shape, weights)
+    return _decoder(shape, weights, dtype, device), head_state(shape, weights, heads)
 
 
 def _decoder(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from medusa_spec.arrays import BoolArray, FloatArray, IntArray
-from medusa_spec.coordinate import ModelShape
-from medusa_spec.stages import HeadAlignment, HeadState
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+
+from medusa_spec.arrays import BoolArray, IntArray
+from medusa_spec.stages import HeadAlignment, HeadState
 
 IGNORED = -100
 """What torch's cross entropy skips."""
@@ -35,28 +34,6 @@ class HeadTensors:
 
         own = None if state.projection is None else move(state.projection)
         return cls(move(state.weight), move(state.bias), move(state.lm_head), own)
-
-
-def head_state(shape: ModelShape, weights: Mapping[str, Tensor]) -> HeadState:
-    """The heads among a checkpoint's tensors, named `medusa_head.<head>.<block>...`."""
-    width, blocks = shape.hidden, shape.head_blocks
-    heads = len({name.split(".")[1] for name in weights if name.startswith("medusa_head.")})
-
-    def gather(suffix: str, size: tuple[int, ...]) -> FloatArray:
-        found = [
-            weights[f"medusa_head.{head}.{block}.linear.{suffix}"].double().numpy()
-            for head in range(heads)
-            for block in range(blocks)
-        ]
-        return np.array(found, np.float64).reshape(heads, blocks, *size)
-
-    own = None
-    if shape.projection == "independent":
-        named = [weights[f"medusa_head.{head}.{blocks}.weight"] for head in range(heads)]
-        stacked = np.array([w.double().numpy() for w in named], np.float64)
-        own = stacked.reshape(heads, shape.vocabulary, width)
-    lm_head = weights["lm_head.weight"].double().numpy()
-    return HeadState(gather("weight", (width, width)), gather("bias", (width,)), lm_head, own)
 
 
 class HeadStage:
@@ -130,4 +107,5 @@ class HeadStage:
 
     def masked_coverage(self, kept: BoolArray, labels: IntArray) -> IntArray:
         """Owned labels of each head."""
-        return (kept & (labels != IGNORED)).sum(axis=(1, 2))
+        counts: IntArray = (kept & (labels != IGNORED)).sum(axis=(1, 2))
+        return counts

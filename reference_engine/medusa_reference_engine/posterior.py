@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+
 from medusa_spec.arrays import FloatArray, IntArray
 from medusa_spec.coordinate import Policy
 from medusa_spec.errors import Refused
 from medusa_spec.stages import Selection
-from torch import Tensor
 
 
 class PosteriorStage:
@@ -91,7 +92,7 @@ class PosteriorStage:
         tied = torch.nonzero(lengths == longest)[:, 0]
         return int(tied[self.score(probability[tied], longest).argmax()])
 
-    def default_path(self, lengths: Tensor) -> int:  # noqa: ARG002 - how many paths there are
+    def default_path(self, lengths: Tensor) -> int:
         """Clause P5."""
         return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+
 from medusa_spec.arrays import FloatArray, IntArray
 from medusa_spec.stages import Frontier, Proposal, TreeBuffers
 

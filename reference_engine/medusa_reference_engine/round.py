@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+
+from medusa_reference_engine.decoder import Cache, causal_mask
+from medusa_reference_engine.verification import Model, floats
 from medusa_spec.arrays import IntArray, RankPath
 from medusa_spec.coordinate import Policy
 from medusa_spec.errors import Refused
 from medusa_spec.stages import CommitPlan, Decoded, Frontier, Selection, TreeBuffers, Verification
-
-from medusa_reference_engine.decoder import Cache, causal_mask
-from medusa_reference_engine.verification import Model, floats
 
 if TYPE_CHECKING:
     from medusa_reference_engine.engine import ReferenceEngine
@@ -106,11 +106,11 @@ class RoundStage:
         accepted = self.accepted(selection, tree)
         return engine.commit(selection.path, accepted, end_of_sequence)
 
-    def accepted(self, selection: Selection, tree: TreeBuffers) -> int:  # noqa: ARG002 - the tree has no say
+    def accepted(self, selection: Selection, tree: TreeBuffers) -> int:
         """Accepted edges, as the posterior counted them."""
         return selection.accepted
 
-    def next_frontier(self, frontier: Frontier, plan: CommitPlan) -> Frontier:  # noqa: ARG002 - the old one is spent
+    def next_frontier(self, frontier: Frontier, plan: CommitPlan) -> Frontier:
         """Clause R1."""
         return plan.frontier
 

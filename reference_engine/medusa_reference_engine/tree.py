@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from medusa_spec.arrays import BoolArray, IntArray, RankPath
 from medusa_spec.stages import TreeBuffers
 
@@ -36,11 +37,11 @@ class TreeStage:
         """Clause T1."""
         return [(), *sorted(paths, key=lambda path: (len(path), path))]
 
-    def slot(self, path: RankPath, row: int, topk: int) -> int:  # noqa: ARG002 - see below
+    def slot(self, path: RankPath, row: int, topk: int) -> int:
         """Clause T2; a row's number is at hand and must not be used."""
         return 1 + (len(path) - 1) * topk + path[-1] if path else 0
 
-    def depth(self, path: RankPath, row: int) -> int:  # noqa: ARG002 - as above
+    def depth(self, path: RankPath, row: int) -> int:
         """Clause T4."""
         return len(path)
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from medusa_spec.arrays import BoolArray, FloatArray, IntArray
-from medusa_spec.stages import TreeBuffers, Verification
 from torch import Tensor
 
 from medusa_reference_engine.decoder import Cache, Decoder
 from medusa_reference_engine.heads import HeadStage, HeadTensors
+from medusa_spec.arrays import BoolArray, FloatArray, IntArray
+from medusa_spec.stages import TreeBuffers, Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class VerificationStage:
         """Clause V3."""
         return np.arange(committed, committed + nodes)
 
-    def phases(self, positions: IntArray, rows: IntArray) -> IntArray:  # noqa: ARG002 - `rows` is at hand and must not be used
+    def phases(self, positions: IntArray, rows: IntArray) -> IntArray:
         """What RoPE turns by: logical positions, never cache rows."""
         return positions
 
@@ -89,7 +89,7 @@ class VerificationStage:
         """The mask that each layer's attention is given."""
         return [self.attention_mask(mask, cache)] * len(cache.kv)
 
-    def attention_mask(self, mask: Tensor, cache: Cache) -> Tensor:  # noqa: ARG002 - for additive forms
+    def attention_mask(self, mask: Tensor, cache: Cache) -> Tensor:
         """Boolean, true where visible: attention turns false into minus infinity itself."""
         return mask
 

@@ -1,12 +1,15 @@
-"""Crafted logits: what a coordinate prescribes where the engine's own would not get there."""
+"""Crafted inputs: logits that an engine's own would not reach, and heads of random parameters."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
 from medusa_spec.arrays import FloatArray, IntArray
 from medusa_spec.coordinate import Acceptance, Coordinate, Ranking, RowPosterior
-from medusa_spec.stages import Frontier, TreeBuffers
+from medusa_spec.stages import Frontier, HeadState, TreeBuffers
 
 STEP = 0.25
 """Crafted logits are multiples of this, so that equal ones are exactly equal."""
@@ -48,7 +51,7 @@ def steered_logits(
     generator = np.random.default_rng([seed, *planned.path, planned.edges])
     logits = STEP * generator.integers(-4, 4, (len(packed), vocabulary)).astype(np.float64)
     rows = [tree.paths.index(planned.path[:depth]) for depth in range(len(planned.path) + 1)]
-    for row, successor in zip(rows[: planned.edges], rows[1:], strict=False):
+    for row, successor in pairwise(rows[: planned.edges + 1]):
         logits[row, packed[successor]] = 6.0
     last = rows[planned.edges]
     if planned.edges < len(planned.path):
@@ -60,4 +63,34 @@ def steered_logits(
 
 def along_paths(logits: FloatArray, tree: TreeBuffers) -> FloatArray:
     """`[R, W, V]`; where retrieval is padded stands the last row, as a careless gather has it."""
-    return logits[tree.retrieval]
+    # Whatever the sentinel is: -1 is the one that numpy takes for the last row.
+    return logits[np.maximum(tree.retrieval, -1)]
+
+
+def random_heads(generator: np.random.Generator, coordinate: Coordinate) -> HeadState:
+    """Heads with different parameters everywhere, of the scale of real ones."""
+    shape, heads = coordinate.model, coordinate.heads
+    width, blocks, vocabulary = shape.hidden, shape.head_blocks, shape.vocabulary
+    scale = width**-0.5
+    own = None
+    if shape.projection == "independent":
+        own = scale * generator.normal(size=(heads, vocabulary, width))
+    return HeadState(
+        scale * generator.normal(size=(heads, blocks, width, width)),
+        generator.normal(size=(heads, blocks, width)),
+        scale * generator.normal(size=(vocabulary, width)),
+        own,
+    )
+
+
+def alter_head(given: HeadState, head: int) -> HeadState | None:
+    """The same heads, one of which chooses otherwise; `None` where a head owns no parameter."""
+    bias = given.bias.copy()
+    if bias.shape[1]:
+        bias[head, 0] += 3.0
+        return replace(given, bias=bias)
+    if given.projection is None:
+        return None
+    projection = given.projection.copy()
+    projection[head] = np.roll(projection[head], 1, axis=0)
+    return replace(given, projection=projection)

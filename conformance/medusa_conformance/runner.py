@@ -1,0 +1,291 @@
+"""The one runner: coordinates through the line, traces through the oracles, results counted."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from typing import Any, Literal, TypeAlias
+
+import medusa_manifests
+from medusa_conformance.line import Crash, Factory, Line
+from medusa_mutations import Mutation, mutations
+from medusa_oracles import judge
+from medusa_spec.coordinate import Coordinate
+from medusa_spec.findings import Finding, Verdict
+from medusa_spec.registry import CONTRACTS, SIGHTS, Sight, invariants
+
+Device: TypeAlias = Literal["cpu", "cuda"]
+DType: TypeAlias = Literal["float64", "float32", "bfloat16"]
+Status: TypeAlias = Literal["killed", "survived", "incompetent"]
+
+PATIENCE = 4
+"""Coordinates that a killed mutant is still shown in the hope of a shallower sight of it."""
+
+KEPT_FINDINGS = 20
+"""Findings kept with their coordinate; the counts go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a run is run with; small and plain, so that it travels to worker processes."""
+
+    device: Device
+    dtype: DType
+    contracts: tuple[str, ...] = CONTRACTS
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A finding, with the coordinate that replays it and the round in which it arose."""
+
+    finding: Finding
+    coordinate: Coordinate
+    generation: int
+    round: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was judged: coordinates, and per invariant those that exercised and that broke it."""
+
+    coordinates: int = 0
+    executed: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    findings: list[Located] = field(default_factory=list)
+    crashes: list[tuple[str, Crash]] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Take in what another process judged."""
+        self.coordinates += other.coordinates
+        self.executed += other.executed
+        self.failed += other.failed
+        self.findings += other.findings[: KEPT_FINDINGS - len(self.findings)]
+        self.crashes += other.crashes
+
+
+@dataclass(frozen=True, slots=True)
+class MutantResult:
+    """How a mutant fared. `examples` counts coordinates up to the killing one, all if none did.
+
+    `fired` are the codes found, in registry order; `depth` is the shallowest sight among them.
+    """
+
+    mutation_id: str
+    status: Status
+    fired: tuple[str, ...]
+    depth: Sight | None
+    examples: int
+    crash: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The main job's result."""
+
+    setting: Setting
+    seed: int
+    tally: Tally
+    mutants: tuple[MutantResult, ...]
+    seconds: float
+
+    @property
+    def planned(self) -> tuple[str, ...]:
+        """Codes of the chosen contracts."""
+        return tuple(c for c, i in invariants().items() if i.contract in self.setting.contracts)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Fail by a finding, a crash or a mutant at large; inconclusive where a rule was not met."""
+        at_large = any(result.status != "killed" for result in self.mutants)
+        if self.tally.failed or self.tally.crashes or at_large:
+            return Verdict.FAIL
+        if any(not self.tally.executed[code] for code in self.planned):
+            return Verdict.INCONCLUSIVE
+        return Verdict.PASS
+
+
+def judge_coordinates(
+    factory: Factory, coordinates: Iterable[Coordinate], setting: Setting
+) -> Tally:
+    """Judge one engine on every coordinate."""
+    tally = Tally()
+    contracts = frozenset(setting.contracts)
+    for coordinate in coordinates:
+        executed: set[str] = set()
+        failed: set[str] = set()
+        for seen in line_of(factory, coordinate, setting).run():
+            if isinstance(seen, Crash):
+                tally.crashes.append((coordinate.name, seen))
+                continue
+            judgement = judge(seen, contracts)
+            executed.update(judgement.executed)
+            failed.update(finding.code for finding in judgement.findings)
+            for finding in judgement.findings[: KEPT_FINDINGS - len(tally.findings)]:
+                located = Located(finding, coordinate, seen.generation, seen.round)
+                tally.findings.append(located)
+        tally.coordinates += 1
+        tally.executed.update(executed)
+        tally.failed.update(failed)
+    return tally
+
+
+def line_of(factory: Factory, coordinate: Coordinate, setting: Setting) -> Line:
+    """The line of one coordinate, with the tolerances of the run's dtype."""
+    forward = medusa_manifests.tolerance(setting.dtype)
+    return Line(coordinate, factory, forward, medusa_manifests.tolerance("policy"))
+
+
+def judge_mutant(
+    mutation: Mutation, coordinates: Sequence[Coordinate], setting: Setting
+) -> MutantResult:
+    """Show a mutant coordinates until its killer has fired, and a few more for its depth."""
+    factory = reference_factory(setting, mutation)
+    everything = replace(setting, contracts=CONTRACTS)
+    fired: set[str] = set()
+    killed_by = 0
+    for number, coordinate in enumerate(coordinates, 1):
+        tally = judge_coordinates(factory, [coordinate], everything)
+        fired |= tally.failed.keys()
+        if tally.crashes:
+            name, crash = tally.crashes[0]
+            text = f"{crash.error} in {crash.section} on {name}"
+            return _result(mutation, "incompetent", fired, number, text)
+        if not killed_by and mutation.killer in fired:
+            killed_by = number
+        if killed_by and (number >= killed_by + PATIENCE or _depth(fired) == SIGHTS[0]):
+            break
+    if killed_by:
+        return _result(mutation, "killed", fired, killed_by, None)
+    return _result(mutation, "survived", fired, len(coordinates), None)
+
+
+def _result(
+    mutation: Mutation, status: Status, fired: set[str], examples: int, crash: str | None
+) -> MutantResult:
+    ordered = tuple(code for code in invariants() if code in fired)
+    return MutantResult(mutation.id, status, ordered, _depth(fired), examples, crash)
+
+
+def _depth(fired: Iterable[str]) -> Sight | None:
+    sights = [invariants()[code].sight for code in fired]
+    return min(sights, key=SIGHTS.index, default=None)
+
+
+def reference_factory(setting: Setting, mutation: Mutation | None = None) -> Factory:
+    """Makes reference engines, or engines with one stage replaced by a mutation's."""
+    from medusa_reference_engine import ReferenceEngine
+
+    stages = None if mutation is None else mutation.stages()
+
+    def make(coordinate: Coordinate, capacity: int) -> Any:
+        return ReferenceEngine.seeded(
+            coordinate.model,
+            coordinate.heads,
+            capacity,
+            dtype=setting.dtype,
+            device=setting.device,
+            stages=stages,
+        )
+
+    return make
+
+
+def frozen_coordinates() -> list[Coordinate]:
+    """The manifests, those of small trees first: they cost least and say most."""
+    loaded = [medusa_manifests.load(name) for name in medusa_manifests.names()]
+    return sorted(loaded, key=lambda coordinate: (coordinate.nodes > 32, coordinate.name))
+
+
+def random_coordinates(count: int, seed: int) -> list[Coordinate]:
+    """`count` coordinates drawn from the public strategies, the same for the same seed."""
+    from medusa_conformance.strategies import coordinates, sample
+
+    return sample(coordinates(), count, seed)
+
+
+CHUNK = 10
+"""Coordinates that a worker judges at a time."""
+
+MUTANT_EXAMPLES = 60
+"""Random coordinates that a mutant is shown at most, behind the small frozen ones."""
+
+SMALL = 32
+"""Rows of the largest frozen tree that mutants are shown; the public ones cost more and say less."""
+
+
+def verify(
+    setting: Setting,
+    seed: int,
+    max_examples: int,
+    workers: int,
+    progress: Callable[[str, int, int], None] = lambda *_: None,
+) -> Verification:
+    """The main job: the reference engine on all coordinates, then every mutant of the contracts.
+
+    `progress` is told what is going on, how much of it is done, and how much there is.
+    """
+    started = time.perf_counter()
+    frozen, drawn = frozen_coordinates(), random_coordinates(max_examples, seed)
+    small = [coordinate for coordinate in frozen if coordinate.nodes <= SMALL]
+    chosen = [m.id for m in mutations().values() if m.contract in setting.contracts]
+    everything = [*frozen, *drawn]
+    chunks = [everything[start : start + CHUNK] for start in range(0, len(everything), CHUNK)]
+    with _pool(workers, _Plan(setting, (*small, *drawn[:MUTANT_EXAMPLES]))) as pool:
+        # Mutants first: they are the longer half, and the short chunks fill the end evenly.
+        hunts = [pool.submit(_hunt, name) for name in chosen]
+        rounds = [pool.submit(_rounds, chunk) for chunk in chunks]
+        what = dict(zip(hunts, chosen, strict=True))
+        pending: list[Future[Any]] = [*hunts, *rounds]
+        for done, future in enumerate(as_completed(pending), 1):
+            progress(what.get(future, "reference engine"), done, len(pending))
+    tally = Tally()
+    for judged in rounds:
+        tally.add(judged.result())
+    results = tuple(hunt.result() for hunt in hunts)
+    return Verification(setting, seed, tally, results, time.perf_counter() - started)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What every worker knows of the run; `shown` is what mutants are shown, in this order."""
+
+    setting: Setting
+    shown: tuple[Coordinate, ...]
+
+
+_plan: _Plan | None = None
+
+
+def _pool(workers: int, plan: _Plan) -> ProcessPoolExecutor:
+    # Spawned, not forked: a fork inherits torch's threads in a state that can hang.
+    context = get_context("spawn")
+    return ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(plan,))
+
+
+def _begin(plan: _Plan) -> None:
+    import torch
+
+    global _plan
+    _plan = plan
+    # A worker is one process; threads of its own would only fight the other workers'.
+    torch.set_num_threads(1)
+
+
+def _known() -> _Plan:
+    if _plan is None:
+        raise RuntimeError("a worker was not given its plan")
+    return _plan
+
+
+def _hunt(name: str) -> MutantResult:
+    plan = _known()
+    return judge_mutant(mutations()[name], plan.shown, plan.setting)
+
+
+def _rounds(coordinates: list[Coordinate]) -> Tally:
+    setting = _known().setting
+    return judge_coordinates(reference_factory(setting), coordinates, setting)
