@@ -43,6 +43,11 @@ OURS = {
     "root-only",
     "six-node",
     "verification-p5",
+    "threshold-tie",
+    "likelihood-tie",
+    "end-of-sequence",
+    "two-blocks",
+    "own-acceptance",
 }
 
 
