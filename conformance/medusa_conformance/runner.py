@@ -99,7 +99,7 @@ class Verification:
 
     @property
     def verdict(self) -> Verdict:
-        """Fail by a finding, a crash or a mutant at large; inconclusive where a rule was not met."""
+        """Fail by a finding, a crash or a mutant at large; inconclusive by an idle rule."""
         at_large = any(result.status != "killed" for result in self.mutants)
         if self.tally.failed or self.tally.crashes or at_large:
             return Verdict.FAIL
@@ -195,9 +195,9 @@ def reference_factory(setting: Setting, mutation: Mutation | None = None) -> Fac
 
 
 def frozen_coordinates() -> list[Coordinate]:
-    """The manifests, those of small trees first: they cost least and say most."""
+    """The manifests. Small trees cost least; what the engine decides itself shows most."""
     loaded = [medusa_manifests.load(name) for name in medusa_manifests.names()]
-    return sorted(loaded, key=lambda coordinate: (coordinate.nodes > 32, coordinate.name))
+    return sorted(loaded, key=lambda c: (c.nodes > SMALL, c.ranking is not None, c.name))
 
 
 def random_coordinates(count: int, seed: int) -> list[Coordinate]:
@@ -214,7 +214,7 @@ MUTANT_EXAMPLES = 60
 """Random coordinates that a mutant is shown at most, behind the small frozen ones."""
 
 SMALL = 32
-"""Rows of the largest frozen tree that mutants are shown; the public ones cost more and say less."""
+"""Rows of the largest frozen tree that mutants are shown; the public ones are larger."""
 
 
 def verify(

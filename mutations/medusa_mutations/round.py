@@ -75,7 +75,7 @@ class ChainAcceptsUnverified(RoundStage):
 class WideTreeCapped(RoundStage):
     def accepted(self, selection: Selection, tree: TreeBuffers) -> int:
         alone = len(tree.retrieval) == 1
-        return selection.accepted if alone else min(selection.accepted, 0)
+        return selection.accepted if alone else 0
 
 
 @mutant("restart-reuses-same-length-prompt")

@@ -1,0 +1,325 @@
+"""The command line. Exit codes: 0 pass, 1 fail, 2 inconclusive, 3 usage error or bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from medusa_spec.documents import load_document, validate
+from medusa_spec.errors import InputError
+from medusa_spec.loading import choices_from, coordinate_from
+from medusa_spec.registry import CONTRACTS, invariants
+
+if TYPE_CHECKING:
+    from medusa_conformance.runner import Setting
+
+# torch, rich and the mutants are imported by the commands that use them: `derive` starts at once.
+
+USAGE_ERROR = 3
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def contract_option(command: Command) -> Command:
+    """`--contract`, which may be given more than once."""
+    return click.option(
+        "--contract",
+        "contracts",
+        multiple=True,
+        type=click.Choice(CONTRACTS),
+        help="Only this contract; may be repeated.",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(command)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="medusa-oracles")
+def cli() -> None:
+    """Judge implementations of Medusa decoding against what pure-numpy oracles derive."""
+
+
+@cli.command()
+@contract_option
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float64", "float32", "bfloat16"]),
+    default="float64",
+    show_default=True,
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@click.option(
+    "--max-examples",
+    type=click.IntRange(1, 100_000),
+    default=60,
+    show_default=True,
+    help="Random coordinates, besides the frozen ones.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write report.json, and each finding, into this folder.",
+)
+@click.option(
+    "--checkout",
+    type=click.Path(path_type=Path),
+    help="Hash a checkout of the pinned release against the source pin.",
+)
+@json_option
+def verify(
+    contracts: Sequence[str],
+    device: Any,
+    dtype: Any,
+    seed: int,
+    max_examples: int,
+    report: Path | None,
+    checkout: Path | None,
+    as_json: bool,
+) -> int:
+    """Run the main job: the reference engine passes, and every mutant is killed."""
+    from medusa_conformance import render, reports
+    from medusa_conformance.checkout import hash_checkout, is_pinned
+    from medusa_conformance.runner import Setting
+
+    require_device(device)
+    found = None if checkout is None else hash_checkout(checkout)
+    chosen = tuple(name for name in CONTRACTS if name in contracts) if contracts else CONTRACTS
+    setting = Setting(device, dtype, chosen)
+    result = run_with_progress(setting, seed, max_examples)
+    document = reports.verification_document(result, max_examples, found)
+    code = result.verdict.exit_code
+    if found is not None and not is_pinned(found):
+        document["verdict"], code = "fail", 1
+    if report is not None:
+        reports.write_whole(report, reports.report_files(document))
+    show(document, as_json, render.verification)
+    return code
+
+
+def require_device(device: str) -> None:
+    """Raise where the device is not there, before any work is done."""
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise InputError("--device", "cuda", "no CUDA device")
+
+
+def run_with_progress(setting: Setting, seed: int, max_examples: int) -> Any:
+    """The main job, with a bar on a terminal and nothing in a pipe."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from medusa_conformance.runner import verify as run
+
+    columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("drawing coordinates", total=None)
+
+        def progress(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        return run(setting, seed, max_examples, workers(), progress)
+
+
+def workers() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cli.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option("--topk", type=click.IntRange(1, 65536), help="For a choice list; 10 by default.")
+@click.option(
+    "--heads", type=click.IntRange(0, 64), help="For a choice list; its depth by default."
+)
+@click.option(
+    "--retrieval-order",
+    type=click.Choice(["canonical", "pinned"]),
+    help="For a choice list; canonical by default.",
+)
+@click.option("--picture", type=click.Path(path_type=Path), help="Draw tree and mask as SVG.")
+@click.option(
+    "--checkout",
+    type=click.Path(path_type=Path),
+    help="Hash a checkout of the pinned release against the source pin.",
+)
+@json_option
+def derive(
+    source: Path,
+    topk: int | None,
+    heads: int | None,
+    retrieval_order: str | None,
+    picture: Path | None,
+    checkout: Path | None,
+    as_json: bool,
+) -> int:
+    """Print the buffers that a manifest or a JSON list of rank paths must compile to."""
+    from medusa_conformance import render
+    from medusa_conformance.checkout import hash_checkout, is_pinned
+
+    loaded = load_document(source)
+    given = {"--topk": topk, "--heads": heads, "--retrieval-order": retrieval_order}
+    if isinstance(loaded, list):
+        document = derive_choices(loaded, source, topk or 10, heads, retrieval_order or "canonical")
+    else:
+        for option, value in given.items():
+            if value is not None:
+                raise InputError(option, "", f"{source} is a manifest, which declares its own")
+        document = derive_manifest(loaded, source)
+    failed = document.get("frozen") == "differs"
+    if checkout is not None:
+        found = hash_checkout(checkout)
+        document["checkout"] = found
+        failed = failed or not is_pinned(found)
+    validate(document, "derive", "derive --json")
+    if picture is not None:
+        from medusa_conformance.picture import draw
+
+        draw(document, picture)
+    show(document, as_json, render.derivation)
+    return int(failed)
+
+
+def derive_choices(
+    loaded: Any, source: Path, topk: int, heads: int | None, retrieval_order: str
+) -> dict[str, Any]:
+    """The derivation of a choice list."""
+    from medusa_conformance.reports import derivation_document
+
+    paths = choices_from(loaded, str(source), topk, heads)
+    depth = max(map(len, paths), default=0)
+    return derivation_document(
+        source.stem, paths, topk, depth if heads is None else heads, retrieval_order, -1
+    )
+
+
+def derive_manifest(loaded: Any, source: Path) -> dict[str, Any]:
+    """The derivation of a manifest, and whether its frozen values agree."""
+    from medusa_conformance.reports import derivation_document
+
+    coordinate = coordinate_from(loaded, str(source))
+    policy = coordinate.policy
+    document = derivation_document(
+        coordinate.name,
+        coordinate.paths,
+        coordinate.topk,
+        coordinate.heads,
+        policy.retrieval_order,
+        policy.sentinel,
+        coordinate.prefix_length,
+    )
+    frozen = {key: v for key, v in coordinate.expected.items() if key in document}
+    if frozen:
+        agree = all(document[key] == value for key, value in frozen.items())
+        document["frozen"] = "matches" if agree else "differs"
+    return document
+
+
+@cli.command()
+@click.argument("code")
+@json_option
+def explain(code: str, as_json: bool) -> int:
+    """Explain one invariant: the rule, its source, its oracle, its mutants, a minimal example."""
+    from medusa_conformance import render
+    from medusa_conformance.reports import explanation_document
+
+    if code not in invariants():
+        from difflib import get_close_matches
+
+        close = get_close_matches(code.upper(), invariants(), n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise InputError("CODE", "", f"{code} is not an invariant{hint}")
+    show(explanation_document(code, minimal_example(code)), as_json, render.explanation)
+    return 0
+
+
+def minimal_example(code: str) -> dict[str, Any] | None:
+    """The smallest frozen coordinate on which a mutant of `code` is found, and the finding."""
+    import torch
+
+    from medusa_conformance.runner import (
+        Setting,
+        frozen_coordinates,
+        judge_coordinates,
+        reference_factory,
+    )
+    from medusa_mutations import mutations
+
+    torch.set_num_threads(1)
+    setting = Setting("cpu", "float64", (invariants()[code].contract,))
+    mutation = next(m for m in mutations().values() if m.killer == code)
+    factory = reference_factory(setting, mutation)
+    for coordinate in sorted(frozen_coordinates(), key=lambda c: c.nodes):
+        for located in judge_coordinates(factory, [coordinate], setting).findings:
+            if located.finding.code == code:
+                return {
+                    "mutant": mutation.id,
+                    "coordinate": coordinate.name,
+                    "nodes": coordinate.nodes,
+                    "finding": str(located.finding),
+                }
+    return None
+
+
+@cli.command()
+@contract_option
+@json_option
+def mutants(contracts: Sequence[str], as_json: bool) -> int:
+    """List the mutation catalog."""
+    from medusa_conformance import render
+    from medusa_conformance.reports import mutation_document
+    from medusa_mutations import mutations
+
+    chosen = contracts or CONTRACTS
+    listed = [mutation_document(m) for m in mutations().values() if m.contract in chosen]
+    document = {"mutants": listed}
+    validate(document, "mutant_list", "mutants --json")
+    show(document, as_json, lambda whole: render.mutant_list(whole["mutants"]))
+    return 0
+
+
+def show(
+    document: Mapping[str, Any], as_json: bool, rendered: Callable[[Mapping[str, Any]], Any]
+) -> None:
+    """One JSON document, or what a person reads."""
+    if as_json:
+        click.echo(json.dumps(document))
+    else:
+        from medusa_conformance.render import stdout
+
+        stdout().print(rendered(document))
+
+
+def main() -> None:
+    """Run the command line; bad input is one line on standard error."""
+    try:
+        sys.exit(cli.main(standalone_mode=False))
+    except InputError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(USAGE_ERROR)
+    except click.ClickException as error:
+        click.echo(f"error: {error.format_message()}", err=True)
+        sys.exit(USAGE_ERROR)
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

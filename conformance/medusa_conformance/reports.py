@@ -1,0 +1,207 @@
+"""Results as plain documents, each held to its schema, and written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from medusa_conformance.runner import Located, MutantResult, Verification
+from medusa_mutations import Mutation, mutations
+from medusa_oracles import oracles
+from medusa_oracles.tree import derive_parents, derive_tree
+from medusa_oracles.verification import derive_positions, derive_staged_rows
+from medusa_spec.arrays import RankPath
+from medusa_spec.documents import validate
+from medusa_spec.errors import InputError
+from medusa_spec.registry import invariants
+
+
+def verification_document(
+    result: Verification, max_examples: int, checkout: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """What `verify --json` prints. Counts of an invariant are counts of coordinates."""
+    tally = result.tally
+    document = {
+        "verdict": result.verdict.value,
+        "engine": "reference",
+        "device": result.setting.device,
+        "dtype": result.setting.dtype,
+        "seed": result.seed,
+        "max_examples": max_examples,
+        "contracts": list(result.setting.contracts),
+        "coordinates": tally.coordinates,
+        "invariants": [
+            {
+                "code": code,
+                "contract": invariants()[code].contract,
+                "sight": invariants()[code].sight,
+                "planned": tally.coordinates,
+                "executed": tally.executed[code],
+                "failed": tally.failed[code],
+            }
+            for code in result.planned
+        ],
+        "mutants": [mutant_result(entry) for entry in result.mutants],
+        "findings": [located_finding(entry) for entry in tally.findings],
+        "crashes": [
+            {"coordinate": name, "section": crash.section, "error": crash.error}
+            for name, crash in tally.crashes
+        ],
+        "checkout": None if checkout is None else dict(checkout),
+        "seconds": round(result.seconds, 3),
+        "versions": versions(),
+    }
+    validate(document, "verify", "verify --json")
+    return document
+
+
+def mutant_result(result: MutantResult) -> dict[str, Any]:
+    """One row of the kill matrix."""
+    mutation = mutations()[result.mutation_id]
+    return {
+        "id": mutation.id,
+        "contract": mutation.contract,
+        "killer": mutation.killer,
+        "killed": result.status == "killed",
+        "status": result.status,
+        "fired": list(result.fired),
+        "depth": result.depth,
+        "examples": result.examples,
+        "crash": result.crash,
+    }
+
+
+def located_finding(located: Located) -> dict[str, Any]:
+    """A finding with the coordinate that replays it."""
+    finding = located.finding
+    return {
+        "code": finding.code,
+        "clause": invariants()[finding.code].clause,
+        "message": finding.message,
+        "where": dict(finding.where),
+        "expected": plain(finding.expected),
+        "observed": plain(finding.observed),
+        "coordinate": located.coordinate.document(),
+        "generation": located.generation,
+        "round": located.round,
+    }
+
+
+def derivation_document(
+    name: str,
+    paths: tuple[RankPath, ...],
+    topk: int,
+    heads: int,
+    retrieval_order: str,
+    sentinel: int,
+    prefix_length: int | None = None,
+) -> dict[str, Any]:
+    """What `derive --json` prints: `paths` without the root, every other buffer with it."""
+    tree = derive_tree(paths, topk, retrieval_order, sentinel)
+    document = {
+        "name": name,
+        "topk": topk,
+        "heads": heads,
+        "nodes": len(tree.paths),
+        "sentinel": sentinel,
+        "retrieval_order": retrieval_order,
+        "paths": [list(path) for path in tree.paths[1:]],
+        "parents": derive_parents(tree.paths).tolist(),
+        "tree_indices": tree.slots.tolist(),
+        "attention_mask": tree.mask.astype(int).tolist(),
+        "position_ids": tree.depths.tolist(),
+        "retrieve_indices": tree.retrieval.tolist(),
+    }
+    if prefix_length is not None:
+        document["prefix_length"] = prefix_length
+        document["positions"] = derive_positions(tree.depths, prefix_length).tolist()
+        document["staged_rows"] = derive_staged_rows(len(tree.paths), prefix_length).tolist()
+    return document
+
+
+def mutation_document(mutation: Mutation) -> dict[str, Any]:
+    """One mutation of the catalog, and the class that carries it out."""
+    return {
+        "id": mutation.id,
+        "contract": mutation.contract,
+        "section": mutation.section,
+        "killer": mutation.killer,
+        "origin": mutation.origin,
+        "preserves": mutation.preserves,
+        "sentence": mutation.sentence,
+        "stage": f"{mutation.stage.__module__}.{mutation.stage.__qualname__}",
+    }
+
+
+def explanation_document(code: str, example: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What `explain --json` prints."""
+    invariant, entry = invariants()[code], oracles()[code]
+    document = {
+        "code": code,
+        "contract": invariant.contract,
+        "clause": invariant.clause,
+        "chapter": f"spec/{invariant.contract}.md",
+        "section": invariant.section,
+        "sight": invariant.sight,
+        "statement": invariant.statement,
+        "oracle": f"medusa_oracles.{invariant.contract}",
+        "needs": list(entry.needs),
+        "mutants": [mutation_document(m) for m in mutations().values() if m.killer == code],
+        "example": example,
+    }
+    validate(document, "explain", "explain --json")
+    return document
+
+
+def versions() -> dict[str, str]:
+    """What a run depended on."""
+    named = ("medusa-oracles", "numpy", "torch", "hypothesis")
+    found = {"python": platform.python_version()}
+    for name in named:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            # Run from a checkout that is not installed.
+            found[name] = "not installed"
+    return found
+
+
+def plain(value: Any) -> Any:
+    """A value of a finding as JSON has it."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value
+
+
+def write_whole(folder: Path, documents: Mapping[str, Any]) -> None:
+    """Write `documents` as JSON files of `folder`; a file is there whole or not at all."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, document in documents.items():
+            target = folder / name
+            target.parent.mkdir(exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                json.dump(document, stream, indent=2)
+                stream.write("\n")
+            os.replace(temporary, target)
+    except OSError as error:
+        raise InputError(str(folder), "", f"cannot be written: {error.strerror}") from None
+
+
+def report_files(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The files of a report: the whole result, and each finding by itself."""
+    files: dict[str, Any] = {"report.json": document}
+    for number, finding in enumerate(document["findings"], 1):
+        files[f"findings/{number:02}-{finding['code']}.json"] = finding
+    return files
