@@ -1,0 +1,96 @@
+"""The tables of `spec/README.md`: the stages, the arrays of a trace, and their shapes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from medusa_oracles import oracles
+from medusa_reference_engine import ReferenceEngine
+from medusa_spec.registry import CONTRACTS, of_contract
+
+README = (Path(__file__).parents[2] / "spec" / "README.md").read_text("utf-8")
+# Read where they are there, and needed by no oracle.
+OPTIONAL = {"heads.given.projection", "heads.owned"}
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the first table under a heading, without its two head lines."""
+    section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def arrays() -> dict[str, str | None]:
+    """The shape of every trace name, `None` for a document."""
+    found: dict[str, str | None] = {}
+    for prefix, given, observed in table("The arrays of a trace"):
+        for field, shape in re.findall(r"`([a-z_.]+)(?: \[([^\]]*)\])?`", given + observed):
+            name = f"{prefix.strip('`')}.{field}"
+            assert name not in found
+            bracketed = f"`{field} [" in given + observed
+            found[name] = shape if bracketed else None
+    return found
+
+
+def test_the_arrays_are_those_that_oracles_need() -> None:
+    needed = {name for entry in oracles().values() for name in entry.needs}
+    assert set(arrays()) - OPTIONAL == needed
+    assert set(arrays()) >= OPTIONAL
+
+
+@pytest.mark.parametrize("mode", ["greedy", "fast-typical"])
+def test_the_shapes_are_those_of_a_lawful_round(
+    mode: str, coordinate: Any, lawful_trace: Any, literal: Any
+) -> None:
+    planned = coordinate(((0,), (1,), (2,), (0, 0), (1, 0), (1, 0, 2)), mode)
+    trace = lawful_trace(planned, literal, ((0, 2), (2, 5)))
+    sizes = {
+        **{"P": 5, "N": 7, "K": 3, "TOPK": 3, "R": 3, "W": 4},
+        "G": int(trace["selection.accepted"]) + 1,
+        "V": planned.model.vocabulary,
+        "L": planned.model.layers,
+        "H_kv": planned.model.kv_heads,
+        "d_h": planned.model.head_dim,
+        "C": planned.capacity,
+    }
+    shapes = arrays()
+    for name, array in trace.arrays.items():
+        written = shapes[name]
+        assert written is not None, name
+        dimensions = written.split(", ") if written else []
+        assert array.shape == tuple(_size(text, sizes) for text in dimensions), name
+    assert all(shapes[name] is None for name in trace.documents)
+
+
+def _size(text: str, sizes: dict[str, int]) -> int:
+    """A dimension such as `1 + K*TOPK` or `W - 1`, with its symbols replaced."""
+    total, sign = 0, 1
+    for part in text.split():
+        if part in "+-":
+            sign = {"+": 1, "-": -1}[part]
+            continue
+        product = 1
+        for factor in part.split("*"):
+            product *= int(factor) if factor.isdigit() else sizes[factor]
+        total += sign * product
+    return total
+
+
+def test_the_chapters_are_listed_with_their_clauses() -> None:
+    expected = []
+    for contract in CONTRACTS:
+        listed = of_contract(contract)
+        span = f"{listed[0].clause}-{listed[-1].clause}"
+        expected.append([f"[{contract}]({contract}.md)", span])
+    assert [row[:2] for row in table("How to read it")] == expected
+
+
+def test_the_stages_are_methods_of_an_engine() -> None:
+    stages = [row[0].strip("`") for row in table("The engine protocol")]
+    public = [name for name in vars(ReferenceEngine) if not name.startswith("_")]
+    makers = {"seeded", "from_checkpoint", "capacity", "name"}
+    assert set(stages) == set(public) - makers
