@@ -17,7 +17,7 @@ from medusa_spec.loading import choices_from, coordinate_from
 from medusa_spec.registry import CONTRACTS, invariants
 
 if TYPE_CHECKING:
-    from medusa_conformance.runner import Setting
+    from medusa_conformance.runner import Setting, Verification
 
 # torch, rich and the mutants are imported by the commands that use them: `derive` starts at once.
 
@@ -115,7 +115,7 @@ def require_device(device: str) -> None:
             raise InputError("--device", "cuda", "no CUDA device")
 
 
-def run_with_progress(setting: Setting, seed: int, max_examples: int) -> Any:
+def run_with_progress(setting: Setting, seed: int, max_examples: int) -> Verification:
     """The main job, with a bar on a terminal and nothing in a pipe."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -319,6 +319,10 @@ def main() -> None:
     except click.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)
+    except BrokenPipeError:
+        # The reader went away; flushing what is left of the output would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 if __name__ == "__main__":

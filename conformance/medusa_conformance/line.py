@@ -279,12 +279,15 @@ class Line:
             yield self.refusal(engine, asked, ask)
 
     def unlawful_staging(self) -> Iterator[Trace]:
-        """A tree that is one row too large for what the prefix left of the cache."""
+        """A tree, and a prefix, that are one row too large for the cache."""
         coordinate = self.coordinate
         engine = self.engine(len(coordinate.prefix) + coordinate.nodes - 1)
         tree, proposal = self.staged(engine)
         asked = f"a tree of {coordinate.nodes} rows with room for one less"
         yield self.refusal(engine, asked, partial(engine.verify, tree, proposal.packed))
+        capacity = engine.cache().backing.shape[3]
+        asked = f"a prefix of {capacity + 1} tokens in a cache of {capacity}"
+        yield self.refusal(engine, asked, partial(engine.prefill, [0] * (capacity + 1)))
 
     def refusal(self, engine: Any, asked: str, ask: Callable[[], Any]) -> Trace:
         """Ask for what must be refused, and compare the cache before and after."""
@@ -322,13 +325,15 @@ class Line:
         whole = generate(engine, coordinate.paths)
         alone = generate(engine, chain)
         fresh = generate(self.engine(), coordinate.paths)
+        passed = engine.forward([*prefix, *alone.tokens])
         arrays = {
             **generated("generation", whole),
             **generated("chain", alone),
             **generated("fresh", fresh),
             "generation.asked": np.asarray(asked),
             "generation.plain_logits": engine.forward([*prefix, *whole.tokens]).logits,
-            "chain.plain_logits": engine.forward([*prefix, *alone.tokens]).logits,
+            "chain.plain_logits": passed.logits,
+            "chain.plain_heads": passed.head_logits[:, len(prefix) - 1],
             **arrays_of("chain.frontier", engine.prefill(prefix)),
         }
         documents = {"generation.prefix": prefix, "chain.path": chain[-1] if chain else ()}

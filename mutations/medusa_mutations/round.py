@@ -12,7 +12,7 @@ from medusa_mutations.catalog import mutant
 from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.decoder import Cache
 from medusa_reference_engine.round import RoundStage, Session
-from medusa_reference_engine.verification import Model
+from medusa_reference_engine.verification import Model, floats
 from medusa_spec.coordinate import Policy
 from medusa_spec.stages import CommitPlan, Frontier, Selection, TreeBuffers
 
@@ -30,6 +30,19 @@ class FrontierKeptFromPrefill(RoundStage):
 class PrefillPositionsFromOne(RoundStage):
     def positions(self, rows: Tensor) -> Tensor:
         return rows + 1
+
+
+@mutant("prefill-truncates-prompt")
+class PrefillTruncatesPrompt(RoundStage):
+    def fitting(self, tokens: Sequence[int], cache: Cache) -> Sequence[int]:
+        return tokens[-cache.capacity :]
+
+
+@mutant("prefill-heads-from-first-row")
+class PrefillHeadsFromFirstRow(RoundStage):
+    def first_frontier(self, logits: Tensor, head_logits: Tensor) -> Frontier:
+        last = super().first_frontier(logits, head_logits)
+        return replace(last, heads=floats(head_logits[:, 0]))
 
 
 @mutant("idle-round")

@@ -203,6 +203,26 @@ def lawful_never_refused(trace: Trace) -> Iterator[Finding]:
         yield Finding("ROUND.LAWFUL_NEVER_REFUSED", message, {}, "a round", refusal)
 
 
+@oracle(
+    "ROUND.PREFILL_FRONTIER",
+    "chain.frontier.target",
+    "chain.frontier.heads",
+    "chain.plain_logits",
+    "chain.plain_heads",
+    "generation.prefix",
+)
+def prefill_frontier(trace: Trace) -> Iterator[Finding]:
+    """Clause R10: against the plain pass, whose heads are given for that row alone."""
+    code = "ROUND.PREFILL_FRONTIER"
+    message = "a generation does not begin with the last prefix row's"
+    target = trace["chain.plain_logits"][len(trace["generation.prefix"]) - 1]
+    heads, within = trace["chain.plain_heads"], trace.tolerance
+    observed = trace["chain.frontier.target"]
+    yield from close(code, f"{message} target logits", target, observed, ("token",), within)
+    observed = trace["chain.frontier.heads"]
+    yield from close(code, f"{message} head logits", heads, observed, ("head", "token"), within)
+
+
 def _same_output(code: str, message: str, other: str, trace: Trace) -> Iterator[Finding]:
     """The first token at which two outputs part, unless rounding alone could part them."""
     committed, plain = len(trace["generation.prefix"]), trace["generation.plain_logits"]

@@ -141,8 +141,6 @@ class ReferenceEngine:
     @torch.inference_mode()
     def prefill(self, tokens: Sequence[int]) -> Frontier:
         """Begin a generation. `Refused`, with the old one intact, where the prefix does not fit."""
-        if not 0 < len(tokens) <= self.capacity:
-            raise Refused(f"a prefix of {len(tokens)} tokens in a cache of {self.capacity}")
         return self._round.prefill(tokens, self._model, self._session)
 
     def propose(self, tree: TreeBuffers, frontier: Frontier, topk: int, sentinel: int) -> Proposal:

@@ -32,7 +32,8 @@ class RoundStage:
     """Clauses R1 to R8."""
 
     def prefill(self, tokens: Sequence[int], model: Model, session: Session) -> Frontier:
-        """Fill an empty cache with the prefix; the last row's logits are the first frontier."""
+        """Fill an empty cache with the prefix; `Refused`, with the old one intact, if too long."""
+        tokens = self.fitting(tokens, session.cache)
         self.reset(session)
         count, device = len(tokens), session.cache.kv.device
         rows = torch.arange(count, device=device)
@@ -45,6 +46,16 @@ class RoundStage:
             session.cache,
         )
         session.cache.length = count
+        return self.first_frontier(logits, head_logits)
+
+    def fitting(self, tokens: Sequence[int], cache: Cache) -> Sequence[int]:
+        """Clause M10: a prefix is never empty, and never longer than the cache."""
+        if not 0 < len(tokens) <= cache.capacity:
+            raise Refused(f"a prefix of {len(tokens)} tokens in a cache of {cache.capacity}")
+        return tokens
+
+    def first_frontier(self, logits: torch.Tensor, head_logits: torch.Tensor) -> Frontier:
+        """Clause R10: the last prefix row, of logits `[P, V]` and head logits `[K, P, V]`."""
         return Frontier(floats(logits[-1]), floats(head_logits[:, -1]))
 
     def reset(self, session: Session) -> None:

@@ -46,6 +46,7 @@ def trace(coordinate: Any) -> Trace:
         "chain.tokens": np.array(OUTPUT),
         "chain.published": np.array([2, 2, 2, 1]),
         "chain.plain_logits": plain,
+        "chain.plain_heads": heads + 1e-9,
         "chain.frontier.target": target,
         "chain.frontier.heads": heads,
         "fresh.tokens": np.array(OUTPUT),
@@ -77,6 +78,10 @@ CASES: dict[str, Callable[[Trace], dict[str, Any]]] = {
     "ROUND.SUPERSET_NEVER_SHORTER": lambda _: {"generation.published": np.array([1, 3, 3])},
     # The chain accepts a draft that the target did not choose.
     "ROUND.CHAIN_IS_CHAIN": lambda _: {"chain.published": np.array([3, 2, 2])},
+    # Head 1 answers for another row.
+    "ROUND.PREFILL_FRONTIER": lambda t: {
+        "chain.frontier.heads": _at(t["chain.frontier.heads"], 1, 0.25)
+    },
     "ROUND.RESTARTABLE": lambda t: {"fresh.tokens": _at(t["fresh.tokens"], 0, 12)},
     "ROUND.LAWFUL_NEVER_REFUSED": lambda _: {"round.refused": "no room"},
 }
@@ -133,6 +138,7 @@ def test_a_short_plain_pass_proves_no_chain_wrong(trace: Trace, fired: Any) -> N
     short = {
         "chain.plain_logits": trace["chain.plain_logits"][: len(PREFIX) + 1],
         "chain.frontier.heads": heads,
+        "chain.plain_heads": heads,
         "chain.published": np.array([3, 3, 1]),
     }
     assert fired(trace, short) == set()
