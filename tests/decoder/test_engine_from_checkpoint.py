@@ -19,7 +19,7 @@ HEADS = 3
 
 @pytest.fixture(scope="module")
 def model() -> LlamaForCausalLM:
-    torch.manual_seed(3)
+    torch.manual_seed(4)
     config = LlamaConfig(
         vocab_size=12,
         hidden_size=16,
