@@ -27,29 +27,28 @@ def derive_tree(
     order = sorted(map(tuple, paths))
     order.sort(key=len)
     nodes = len(order) + 1
-    depths = np.zeros(nodes, np.int64)
-    depths[1:] = np.fromiter(map(len, order), np.int64, nodes - 1)
+    row_of: dict[RankPath, int] = {(): 0}
+    above = []
+    for row, path in enumerate(order, 1):
+        above.append(row_of[path[:-1]])
+        row_of[path] = row
+    parents = np.array(above, np.int64)
+    depths = np.array([0, *map(len, order)], np.int64)
     width = int(depths[-1]) + 1
-    row = dict(zip(order, range(1, nodes), strict=True))
-    row[()] = 0
-    parents = np.fromiter((row[path[:-1]] for path in order), np.int64, nodes - 1)
-    ranks = np.fromiter((path[-1] for path in order), np.int64, nodes - 1)
 
-    slots = np.zeros(nodes, np.int64)
-    slots[1:] = 1 + (depths[1:] - 1) * topk + ranks
+    slots = np.array([0, *(1 + path[-1] for path in order)], np.int64)
+    slots[1:] += (depths[1:] - 1) * topk
 
+    rows = np.arange(nodes)
     ancestry = np.full((nodes, width), sentinel, np.int64)
+    ancestry[rows, depths] = rows
     ancestry[:, 0] = 0
-    starts = np.searchsorted(depths, np.arange(1, width + 1)).tolist()
-    for depth, (start, stop) in enumerate(pairwise(starts), 1):
-        level = ancestry[start:stop]
-        level[:, 1:depth] = ancestry[parents[start - 1 : stop - 1], 1:depth]
-        level[:, depth] = np.arange(start, stop)
+    starts = np.searchsorted(depths, np.arange(2, width + 1)).tolist()
+    for depth, (start, stop) in enumerate(pairwise(starts), 2):
+        ancestry[start:stop, 1:depth] = ancestry[parents[start - 1 : stop - 1], 1:depth]
 
     mask = np.zeros((nodes, nodes), np.bool_)
-    seen = ancestry != sentinel
-    rows = np.repeat(np.arange(nodes), depths + 1)
-    mask[rows, ancestry[seen]] = True
+    mask[np.repeat(rows, depths + 1), ancestry[ancestry != sentinel]] = True
 
     is_leaf = np.ones(nodes, np.bool_)
     is_leaf[parents] = False
