@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from medusa_mutations.catalog import mutant
 from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.decoder import Cache
+from medusa_reference_engine.round import RoundStage
 from medusa_spec.arrays import FloatArray, IntArray
 from medusa_spec.stages import CommitPlan, Frontier, TreeBuffers, Verification
 
@@ -111,6 +114,12 @@ class StagingOverflow(CommitStage):
     def reserve(self, cache: Cache, nodes: int) -> None:
         # What does not fit behind the prefix is staged over its end.
         cache.length = min(cache.length, cache.capacity - nodes)
+
+
+@mutant("prefill-truncates-prompt")
+class PrefillTruncatesPrompt(RoundStage):
+    def fitting(self, tokens: Sequence[int], cache: Cache) -> Sequence[int]:
+        return tokens[-cache.capacity :]
 
 
 @mutant("rejected-rows-visible")

@@ -32,12 +32,6 @@ class PrefillPositionsFromOne(RoundStage):
         return rows + 1
 
 
-@mutant("prefill-truncates-prompt")
-class PrefillTruncatesPrompt(RoundStage):
-    def fitting(self, tokens: Sequence[int], cache: Cache) -> Sequence[int]:
-        return tokens[-cache.capacity :]
-
-
 @mutant("prefill-heads-from-first-row")
 class PrefillHeadsFromFirstRow(RoundStage):
     def first_frontier(self, logits: Tensor, head_logits: Tensor) -> Frontier:
