@@ -194,10 +194,11 @@ def frozen(coordinate: Any) -> dict[str, Any]:
     found |= {"packed_tokens": packed, "candidates": retrieved}
     if coordinate.paths and not coordinate.posterior:
         return found
-    judged = {
-        row.path: distribution(row.probabilities, row.rest, coordinate.model.vocabulary)
-        for row in coordinate.posterior
-    }
+    vocabulary = coordinate.model.vocabulary
+    # A row that the manifest does not name is uniform.
+    judged = {path: distribution({}, 1.0, vocabulary) for path in rows(coordinate.paths)}
+    for row in coordinate.posterior:
+        judged[row.path] = distribution(row.probabilities, row.rest, vocabulary)
     logits = path_logits(coordinate.paths, buffers["retrieve_indices"], judged)
     winners = {
         "greedy": greedy(retrieved, logits),

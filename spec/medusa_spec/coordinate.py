@@ -113,7 +113,8 @@ class Coordinate:
 
     `rounds` has one entry a round: `None` where the engine's own logits decide, an `Acceptance`
     where the path logits are steered. `posterior`, where given, is what the posterior judges
-    instead. `ranking`, where given, replaces the frontier that the proposal reads.
+    instead; rows that it does not name are uniform. `ranking`, where given, replaces the frontier
+    that the proposal reads.
     """
 
     name: str
