@@ -6,6 +6,7 @@ import doctest
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import medusa_manifests
 from medusa_oracles import judge, oracles
 from medusa_spec import Coordinate, Policy, Trace, canonical_order, source_pin
 from medusa_spec.arrays import RankPath
@@ -23,6 +25,31 @@ from medusa_spec.coordinate import ModelShape, Source
 def literal() -> ModuleType:
     """The literal formulas; test folders are no packages, so the module is loaded by its path."""
     return _module("literal_formula")
+
+
+@pytest.fixture(scope="session")
+def frozen_by_three_roads(literal: ModuleType) -> Callable[[str, tuple[str, ...]], None]:
+    """Prove that three roads which share no derivation lead to a manifest's frozen values."""
+    roads = _module("roads")
+
+    @cache
+    def walked(name: str) -> Mapping[str, Mapping[str, Any]]:
+        given = medusa_manifests.load(name)
+        return {
+            "literal formula": literal.frozen(given),
+            "oracle": roads.oracle(given),
+            "reference engine": roads.engine(given),
+        }
+
+    def prove(name: str, fields: tuple[str, ...]) -> None:
+        expected = medusa_manifests.load(name).expected
+        frozen = [field for field in fields if field in expected]
+        assert frozen
+        for road, found in walked(name).items():
+            for field in frozen:
+                assert found[field] == expected[field], f"{field} by the {road}"
+
+    return prove
 
 
 NINE_ROWS = ((0,), (1,), (0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2))

@@ -1,0 +1,23 @@
+"""The winner under a frozen posterior, by either policy: by formula, by oracle, by engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import medusa_manifests
+
+FIELDS = ("greedy", "fast_typical")
+FROZEN = [
+    name
+    for name in medusa_manifests.names()
+    if any(field in medusa_manifests.load(name).expected for field in FIELDS)
+]
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_frozen_values(
+    name: str, frozen_by_three_roads: Callable[[str, tuple[str, ...]], None]
+) -> None:
+    frozen_by_three_roads(name, FIELDS)

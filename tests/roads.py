@@ -1,0 +1,137 @@
+"""Two of the three roads to a manifest's frozen values: the oracles', and the reference engine's.
+
+The third is `literal_formula.frozen`; each gives a document like the `expected` block. What the
+target makes of each row is the manifest's, so both are given the same crafted logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from medusa_conformance.crafted import along_paths, posterior_logits, ranked_frontier
+from medusa_oracles.commit import derive_commit
+from medusa_oracles.posterior import derive_selection
+from medusa_oracles.proposal import derive_proposal, derive_table
+from medusa_oracles.tree import derive_parents, derive_tree
+from medusa_oracles.verification import derive_positions, derive_staged_rows
+from medusa_reference_engine import ReferenceEngine
+from medusa_spec import Coordinate, Policy, Tolerance, Trace
+from medusa_spec.stages import CommitPlan, Selection, TreeBuffers
+
+EXACT = Tolerance(0.0, 0.0, "nothing here is compared within a tolerance")
+
+
+def oracle(coordinate: Coordinate) -> dict[str, Any]:
+    """What the oracles derive."""
+    policy, prefix = coordinate.policy, coordinate.prefix_length
+    tree = derive_tree(coordinate.paths, coordinate.topk, policy.retrieval_order, policy.sentinel)
+    found = _buffers(tree) | {
+        "parents": derive_parents(tree.paths).tolist(),
+        "positions": derive_positions(tree.depths, prefix).tolist(),
+        "staged_rows": derive_staged_rows(len(tree.paths), prefix).tolist(),
+    }
+    if coordinate.ranking is None:
+        return found
+    frontier = ranked_frontier(coordinate.ranking, coordinate.model.vocabulary, coordinate.topk)
+    table = derive_table(frontier.target, frontier.heads, coordinate.topk)
+    proposal = derive_proposal(table, tree, policy.sentinel)
+    found["packed_tokens"] = proposal.packed.tolist()
+    found["candidates"] = proposal.candidates.tolist()
+    if coordinate.paths and not coordinate.posterior:
+        return found
+    logits = along_paths(_judging(coordinate, tree), tree)
+    for mode in ("greedy", "fast-typical"):
+        selection = derive_selection(proposal.candidates, logits, _in_mode(policy, mode))
+        found[mode.replace("-", "_")] = _winner(selection, tree, proposal.candidates)
+        if mode == policy.mode:
+            # Row `u` carries the logit `u`, so that the frontier says whose it is.
+            rows = np.arange(len(tree.paths), dtype=np.float64)
+            arrays = {
+                "proposal.packed": proposal.packed,
+                "selection.path": np.array(selection.path),
+                "selection.accepted": np.array(selection.accepted),
+                "verification.logits": rows[:, None],
+                "verification.head_logits": rows[None, :, None],
+            }
+            documents = {"round.tokens": coordinate.prefix}
+            plan = derive_commit(Trace(coordinate, EXACT, EXACT, arrays, documents))
+            found["commit"] = _published(plan, int(plan.frontier.target[0]))
+    return found
+
+
+def engine(coordinate: Coordinate) -> dict[str, Any]:
+    """What the reference engine does, in one round over a cache that holds the prefix."""
+    policy = coordinate.policy
+    made = ReferenceEngine.seeded(coordinate.model, coordinate.heads, coordinate.capacity)
+    tree = made.compile_tree(
+        coordinate.paths, coordinate.topk, policy.retrieval_order, policy.sentinel
+    )
+    frontier = made.prefill(coordinate.prefix)
+    if coordinate.ranking is not None:
+        frontier = ranked_frontier(coordinate.ranking, coordinate.model.vocabulary, coordinate.topk)
+    proposal = made.propose(tree, frontier, coordinate.topk, policy.sentinel)
+    verified = made.verify(tree, proposal.packed)
+    # An engine has no use for parents; a row's is the last other row that it sees.
+    seen = [np.flatnonzero(row[:at]) for at, row in enumerate(tree.mask)]
+    found = _buffers(tree) | {
+        "parents": [int(rows[-1]) if len(rows) else -1 for rows in seen],
+        "positions": verified.positions.tolist(),
+        "staged_rows": verified.rows.tolist(),
+    }
+    if coordinate.ranking is None:
+        return found
+    found["packed_tokens"] = proposal.packed.tolist()
+    found["candidates"] = proposal.candidates.tolist()
+    if coordinate.paths and not coordinate.posterior:
+        return found
+    logits = along_paths(_judging(coordinate, tree), tree)
+    for mode in ("greedy", "fast-typical"):
+        selection = made.select(proposal.candidates, logits, _in_mode(policy, mode))
+        found[mode.replace("-", "_")] = _winner(selection, tree, proposal.candidates)
+        if mode == policy.mode:
+            plan = made.commit(selection.path, selection.accepted, coordinate.end_of_sequence)
+            (row,) = np.flatnonzero((verified.logits == plan.frontier.target).all(axis=1))
+            assert (verified.head_logits[:, row] == plan.frontier.heads).all()
+            assert made.cache().length == plan.length
+            found["commit"] = _published(plan, int(row))
+    return found
+
+
+def _buffers(tree: TreeBuffers) -> dict[str, Any]:
+    return {
+        "tree_indices": tree.slots.tolist(),
+        "attention_mask": tree.mask.astype(int).tolist(),
+        "position_ids": tree.depths.tolist(),
+        "retrieve_indices": tree.retrieval.tolist(),
+    }
+
+
+def _judging(coordinate: Coordinate, tree: TreeBuffers) -> Any:
+    return posterior_logits(coordinate.posterior, tree, coordinate.model.vocabulary)
+
+
+def _in_mode(policy: Policy, mode: Any) -> Policy:
+    # A greedy policy has temperature 0; what fast typical would do is told at temperature 1.
+    return replace(policy, mode=mode, temperature=policy.temperature or 1.0)
+
+
+def _winner(selection: Selection, tree: TreeBuffers, candidates: Any) -> dict[str, Any]:
+    rows = tree.retrieval[selection.path]
+    return {
+        "path": list(tree.paths[rows[rows >= 0][-1]]),
+        "accepted": selection.accepted,
+        "tokens": candidates[selection.path, : selection.accepted + 1].tolist(),
+    }
+
+
+def _published(plan: CommitPlan, frontier_row: int) -> dict[str, Any]:
+    return {
+        "tokens": plan.tokens.tolist(),
+        "source": plan.source.tolist(),
+        "destination": plan.destination.tolist(),
+        "length": plan.length,
+        "frontier_row": frontier_row,
+    }
