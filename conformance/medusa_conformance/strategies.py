@@ -172,12 +172,14 @@ def acceptances(draw: st.DrawFn, paths: tuple[RankPath, ...]) -> Acceptance:
 
     Often the rejected edge is one of several below the last accepted node: the paths tie.
     """
+    inner = Counter(path[:-1] for path in paths if len(path) > 1)
+    forks = [path for path in paths if inner[path[:-1]] > 1]
+    if draw(st.booleans()) and forks:
+        path = draw(st.sampled_from(forks))
+        return Acceptance(path, len(path) - 1)
     deepest = max(paths, key=len, default=())
     path = draw(st.sampled_from(((), *paths, deepest, deepest)))
-    inner = Counter(path[:-1] for path in paths if len(path) > 1)
-    forks = [Acceptance(p, len(p) - 1) for p in paths if inner[p[:-1]] > 1]
-    edges = st.integers(0, len(path)).map(lambda edges: Acceptance(path, edges))
-    return draw(edges | st.sampled_from(forks) if forks else edges)
+    return Acceptance(path, draw(st.integers(0, len(path))))
 
 
 def rounds(paths: tuple[RankPath, ...]) -> st.SearchStrategy[tuple[Acceptance | None, ...]]:
