@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
-import tempfile
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from medusa_conformance.files import write_text
 from medusa_conformance.runner import Located, MutantResult, Verification
 from medusa_mutations import Mutation, mutations
 from medusa_oracles import oracles
@@ -185,18 +184,13 @@ def plain(value: Any) -> Any:
 
 def write_whole(folder: Path, documents: Mapping[str, Any]) -> None:
     """Write `documents` as JSON files of `folder`; a file is there whole or not at all."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, document in documents.items():
-            target = folder / name
-            target.parent.mkdir(exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                json.dump(document, stream, indent=2)
-                stream.write("\n")
-            os.replace(temporary, target)
-    except OSError as error:
-        raise InputError(str(folder), "", f"cannot be written: {error.strerror}") from None
+    for name, document in documents.items():
+        target = folder / name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(str(folder), "", f"cannot be written: {error.strerror}") from None
+        write_text(target, json.dumps(document, indent=2) + "\n")
 
 
 def report_files(document: Mapping[str, Any]) -> dict[str, Any]:
