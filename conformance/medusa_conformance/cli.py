@@ -301,9 +301,9 @@ def show(
     if as_json:
         click.echo(json.dumps(document))
     else:
-        from medusa_conformance.render import stdout
+        from medusa_conformance import render
 
-        stdout().print(rendered(document))
+        render.show(rendered(document))
 
 
 def main() -> None:

@@ -2,48 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
 from itertools import groupby
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.measure import Measurement
 from rich.padding import Padding
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from medusa_spec.registry import SIGHTS, invariants
+from medusa_conformance.picture import headline
+from medusa_spec.registry import SIGHTS, Sight, invariants
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
 
+UNBOUNDED = 10_000
+"""Columns of what has no width of its own: nothing wraps in a pipe."""
+
+MASK_ROWS = 256
+"""Rows of the largest mask that is printed cell by cell."""
+
+
+class Fitting:
+    """The first of some renderables that the width has room for, or else the last."""
+
+    def __init__(self, *variants: RenderableType) -> None:
+        self.variants = variants
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        free = options.update_width(UNBOUNDED)
+        for variant in self.variants[:-1]:
+            if Measurement.get(console, free, variant).maximum <= options.max_width:
+                yield variant
+                return
+        yield self.variants[-1]
+
+
+def columns(
+    *headers: str, right: Sequence[str] = (), wrap: Sequence[str] = (), gap: int = 2
+) -> Table:
+    """A plain table; only the columns in `wrap` give way where there is too little room."""
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
+    for header in headers:
+        table.add_column(
+            header,
+            header_style="dim",
+            justify="right" if header in right else "left",
+            no_wrap=header not in wrap,
+            overflow="fold" if header in wrap else "ellipsis",
+        )
+    return table
+
+
+def facts(rows: Sequence[tuple[str, str]]) -> Table:
+    """Names and what they stand for, under one another."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, Text(value))
+    return table
+
+
+def indented(part: RenderableType) -> Padding:
+    """A part that belongs to the line above it."""
+    return Padding(part, (0, 0, 0, 2), expand=False)
+
 
 def verification(document: Mapping[str, Any]) -> RenderableType:
-    """The whole result of the main job, the verdict last."""
-    parts: list[RenderableType] = [contracts_table(document)]
-    if document["mutants"]:
-        parts.append(kill_matrix(document["mutants"]))
-    parts += [finding(entry) for entry in document["findings"]]
-    parts += [
+    """The whole result of the main job: what went wrong behind what was counted, verdict last."""
+    mutants = document["mutants"]
+    parts: list[RenderableType] = [Text("Reference engine", style="bold")]
+    parts += [contracts_table(document), Text()]
+    if mutants:
+        parts += [Text("Kill matrix", style="bold"), kill_matrix(mutants), Text()]
+    troubles = [at_large(mutant) for mutant in mutants if not mutant["killed"]]
+    troubles += [
         Text(f"crash in {c['section']} on {c['coordinate']}: {c['error']}", style="red")
         for c in document["crashes"]
     ]
+    idle = [entry["code"] for entry in document["invariants"] if not entry["executed"]]
+    if idle:
+        troubles.append(Text(f"not executed: {', '.join(idle)}", style="yellow"))
+    parts += [*troubles, Text()] if troubles else []
+    for entry in document["findings"]:
+        parts += [finding(entry), Text()]
     if document["checkout"] is not None:
-        parts.append(checkout(document["checkout"]))
+        parts += [checkout(document["checkout"]), Text()]
     return Group(*parts, verdict(document))
 
 
 def contracts_table(document: Mapping[str, Any]) -> Table:
     """Invariants and mutants, counted by contract."""
-    table = Table(title="Reference engine", title_justify="left", box=None, pad_edge=False)
-    for name, justify in (
-        ("contract", "left"),
-        ("invariants", "right"),
-        ("executed", "right"),
-        ("failed", "right"),
-        ("mutants", "right"),
-        ("killed", "right"),
-    ):
-        table.add_column(name, justify=justify, header_style="dim")  # type: ignore[arg-type]
+    numbers = ("invariants", "executed", "failed", "mutants", "killed")
+    table = columns("contract", *numbers, right=numbers)
     mutants = document["mutants"]
     for contract, entries in groupby(document["invariants"], key=lambda e: e["contract"]):
         rows = list(entries)
@@ -62,48 +119,55 @@ def contracts_table(document: Mapping[str, Any]) -> Table:
     return table
 
 
-def kill_matrix(mutants: Sequence[Mapping[str, Any]]) -> Table:
-    """One row a mutant: who killed it, how soon, who else noticed, and from how far away."""
-    table = Table(title="\nKill matrix", title_justify="left", box=None, pad_edge=False)
-    table.add_column("mutant", header_style="dim", no_wrap=True)
-    table.add_column("killed by", header_style="dim", no_wrap=True)
-    table.add_column("after", header_style="dim", justify="right")
-    table.add_column("seen from", header_style="dim", no_wrap=True)
-    table.add_column("others that fired", header_style="dim", overflow="fold")
-    previous = ""
-    for mutant in mutants:
-        if mutant["contract"] != previous:
-            previous = mutant["contract"]
-            table.add_row(Text(previous, style="bold"))
-        table.add_row(
-            f"  {mutant['id']}",
-            _killer(mutant),
-            str(mutant["examples"]),
-            _sight(mutant["depth"]),
-            Text(_others(mutant), style="dim"),
-        )
+def kill_matrix(mutants: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """One row a mutant: who killed it, how soon, from how far away, and who else noticed.
+
+    Less width gives fewer columns, so that no row takes two lines.
+    """
+    hint = Text("A wider terminal, a pipe and --json also tell how soon, and who else fired.")
+    hint.stylize("dim")
+    return Fitting(
+        _kill_table(mutants, ("killed by", "after", "seen from", "others that fired"), 2),
+        _kill_table(mutants, ("killed by", "after", "seen from", "others"), 2),
+        Group(_kill_table(mutants, ("killed by", "seen from"), 1), hint),
+    )
+
+
+def _kill_table(
+    mutants: Sequence[Mapping[str, Any]], headers: Sequence[str], gap: int
+) -> RenderableType:
+    table = columns("mutant", *headers, right=("after", "others"), gap=gap)
+    for contract, entries in groupby(mutants, key=lambda mutant: mutant["contract"]):
+        table.add_row(Text(contract, style="bold"))
+        for mutant in entries:
+            others = [code for code in mutant["fired"] if code != mutant["killer"]]
+            cells: dict[str, RenderableType] = {
+                "killed by": _killer(mutant),
+                "after": str(mutant["examples"]),
+                "seen from": _sight(mutant["depth"]),
+                "others that fired": Text(_farthest(others), style="dim"),
+                "others": Text(str(len(others) or ""), style="dim"),
+            }
+            table.add_row(f"  {mutant['id']}", *(cells[header] for header in headers))
     return table
 
 
-def _others(mutant: Mapping[str, Any]) -> str:
+def _farthest(codes: Sequence[str]) -> str:
     """The code that fired from the farthest away, and how many more did."""
-    others = [code for code in mutant["fired"] if code != mutant["killer"]]
-    if not others:
+    if not codes:
         return ""
-    farthest = min(others, key=lambda code: SIGHTS.index(invariants()[code].sight))
-    return farthest if len(others) == 1 else f"{farthest} and {len(others) - 1} more"
+    farthest = min(codes, key=lambda code: SIGHTS.index(invariants()[code].sight))
+    return farthest if len(codes) == 1 else f"{farthest} and {len(codes) - 1} more"
 
 
 def _killer(mutant: Mapping[str, Any]) -> Text:
     if mutant["killed"]:
         return Text(mutant["killer"], style="green")
-    if mutant["status"] == "incompetent":
-        return Text(f"incompetent: {mutant['crash']}", style="red")
-    return Text(f"survived {mutant['killer']}", style="red")
+    return Text(mutant["status"].upper(), style="bold red")
 
 
-def _sight(depth: str | None) -> Text:
-    styles = dict(zip(SIGHTS, ("cyan", "blue", "magenta"), strict=True))
+def _sight(depth: Sight | None) -> Text:
+    styles = dict(zip(SIGHTS, ("cyan", "magenta", ""), strict=True))
     return Text("nowhere", style="red") if depth is None else Text(depth, style=styles[depth])
 
 
@@ -111,144 +175,172 @@ def _count(number: int, good: bool, otherwise: str) -> Text:
     return Text(str(number), style="green" if good else otherwise)
 
 
+def at_large(mutant: Mapping[str, Any]) -> Text:
+    """One mutant that its rule did not kill."""
+    if mutant["status"] == "incompetent":
+        return Text(f"incompetent: {mutant['id']}: {mutant['crash']}", style="red")
+    fired = ", ".join(mutant["fired"]) or "nothing"
+    words = f"survived {mutant['killer']}: {mutant['id']}; what fired: {fired}"
+    return Text(words, style="red")
+
+
 def finding(entry: Mapping[str, Any]) -> RenderableType:
     """One finding, its two sides under one another."""
-    where = ", ".join(f"{axis} {index}" for axis, index in entry["where"].items())
-    lines = [
-        f"{entry['message']}",
-        f"clause    {entry['clause']}   (medusa-oracles explain {entry['code']})",
-        f"where     {entry['coordinate']['name']}, round {entry['round']}"
-        + (f", {where}" if where else ""),
-        f"expected  {entry['expected']}",
-        f"observed  {entry['observed']}",
+    head = Text(entry["code"], style="bold red")
+    head.append(f"  {entry['message']}", style="not bold")
+    # A finding over a whole generation names its own round.
+    place = {"generation": entry["generation"], "round": entry["round"], **entry["where"]}
+    where = [f"{axis} {index}" for axis, index in place.items()]
+    rows = [
+        ("clause", f"{entry['clause']}   (medusa-oracles explain {entry['code']})"),
+        ("where", ", ".join([entry["coordinate"]["name"], *where])),
+        ("expected", str(entry["expected"])),
+        ("observed", str(entry["observed"])),
     ]
-    body = Text("\n".join(lines))
-    return Panel(body, title=entry["code"], title_align="left", border_style="red")
+    return Group(head, indented(facts(rows)))
 
 
-def checkout(found: Mapping[str, str]) -> Table:
+def checkout(found: Mapping[str, str]) -> RenderableType:
     """Which files of a checkout are the pinned ones."""
-    table = Table(title="\nCheckout", title_justify="left", box=None, pad_edge=False)
-    table.add_column("file", header_style="dim")
-    table.add_column("against the pin", header_style="dim")
+    table = columns("file", "against the pin")
     for name, state in found.items():
         table.add_row(name, Text(state, style="green" if state == "matches" else "red"))
-    return table
+    return Group(Text("Checkout", style="bold"), table)
 
 
 def verdict(document: Mapping[str, Any]) -> RenderableType:
-    """The last line: the verdict and what it rests on."""
+    """The last lines: the verdict and what it rests on."""
     word = document["verdict"]
     executed = sum(entry["executed"] > 0 for entry in document["invariants"])
     killed = sum(mutant["killed"] for mutant in document["mutants"])
-    line = Text("\n")
-    line.append(word.upper(), style=f"bold {COLOURS[word]}")
-    line.append(
-        f"  {executed} of {len(document['invariants'])} invariants exercised"
-        f" on {document['coordinates']} coordinates,"
-        f" {killed} of {len(document['mutants'])} mutants killed"
-        f" by the rule they break   {document['device']} {document['dtype']},"
-        f" seed {document['seed']}, {document['seconds']:.1f} s"
+    lines = (
+        f"{executed} of {len(document['invariants'])} invariants executed"
+        f" on {document['coordinates']} coordinates",
+        f"{killed} of {len(document['mutants'])} mutants killed by the rule that they break",
+        f"{document['device']} {document['dtype']}, seed {document['seed']},"
+        f" {document['seconds']:.1f} s",
     )
-    return line
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_row(Text(word.upper(), style=f"bold {COLOURS[word]}"), Text("\n".join(lines)))
+    return table
 
 
 def derivation(document: Mapping[str, Any]) -> RenderableType:
     """Every buffer of one tree, a row per packed row."""
     head = Text(document["name"], style="bold")
-    head.append(
-        f"  {document['nodes']} rows, TOPK {document['topk']}, {document['heads']} heads,"
-        f" retrieval {document['retrieval_order']}, sentinel {document['sentinel']}",
-        style="not bold dim",
-    )
-    table = Table(box=None, pad_edge=False)
-    columns = ["row", "path", "parent", "slot", "depth"]
+    head.append(f"  {', '.join(headline(document))}", style="not bold dim")
+    whole, narrow = _buffers(document, mask=True), _buffers(document, mask=False)
+    hint = f"No room here for the mask of {document['nodes']} rows; --json has it."
+    unmasked = Group(narrow, Text(), Text(hint, style="dim"))
+    if document["nodes"] <= MASK_ROWS:
+        buffers: RenderableType = Fitting(whole, Group(narrow, Text(), _mask(document)), unmasked)
+    else:
+        buffers = unmasked
+    parts: list[RenderableType] = [head, Text(), buffers]
+    parts += [Text(), Text("retrieval", style="bold"), _retrieval(document)]
+    if "frozen" in document:
+        good = document["frozen"] == "matches"
+        words = "match" if good else "DIFFER from"
+        line = f"The frozen values of the manifest {words} what the oracle derives."
+        parts += [Text(), Text(line, style="green" if good else "red")]
+    if "checkout" in document:
+        parts += [Text(), checkout(document["checkout"])]
+    return Group(*parts)
+
+
+def _buffers(document: Mapping[str, Any], mask: bool) -> Table:
+    numbers = ["row", "parent", "slot", "depth"]
     staged = "positions" in document
-    columns += ["position", "cache row"] if staged else []
-    for name in columns:
-        table.add_column(name, header_style="dim", justify="left" if name == "path" else "right")
-    table.add_column("sees", header_style="dim", no_wrap=True)
-    paths = [[], *document["paths"]]
-    for row, path in enumerate(paths):
+    numbers += ["position", "cache row"] if staged else []
+    headers = ["row", "path", *numbers[1:], *(["sees"] if mask else [])]
+    table = columns(*headers, right=numbers, wrap=("path",))
+    for row, path in enumerate([[], *document["paths"]]):
         cells = [
             str(row),
-            "root" if not path else " ".join(map(str, path)),
+            " ".join(map(str, path)) or "root",
             str(document["parents"][row]) if path else "",
             str(document["tree_indices"][row]),
             str(document["position_ids"][row]),
         ]
         if staged:
             cells += [str(document["positions"][row]), str(document["staged_rows"][row])]
-        cells.append("".join("█" if seen else "·" for seen in document["attention_mask"][row]))
+        if mask:
+            cells.append(_cells(document["attention_mask"][row]))
         table.add_row(*cells)
-    retrieval = Table(title="retrieval", title_justify="left", box=None, pad_edge=False)
-    retrieval.add_column("path", header_style="dim", justify="right")
-    retrieval.add_column("rows", header_style="dim")
+    return table
+
+
+def _mask(document: Mapping[str, Any]) -> Table:
+    table = columns("row", "sees", right=("row",))
+    for row, cells in enumerate(document["attention_mask"]):
+        table.add_row(str(row), _cells(cells))
+    return table
+
+
+def _cells(row: Sequence[int]) -> str:
+    return "".join("█" if seen else "·" for seen in row)
+
+
+def _retrieval(document: Mapping[str, Any]) -> Table:
+    table = columns("path", "rows", right=("path",), wrap=("rows",))
+    width = max(2, len(str(document["nodes"] - 1)))
     for index, rows in enumerate(document["retrieve_indices"]):
-        text = Text()
-        for entry in rows:
-            text.append(f"{entry:>4}", style="dim" if entry < 0 else "")
-        retrieval.add_row(str(index), text)
-    parts: list[RenderableType] = [head, Text(), table, Text(), retrieval]
-    if "frozen" in document:
-        good = document["frozen"] == "matches"
-        words = (
-            "The frozen values of the manifest match."
-            if good
-            else ("The frozen values of the manifest DIFFER from what the oracle derives.")
-        )
-        parts += [Text(), Text(words, style="green" if good else "red")]
-    if "checkout" in document:
-        parts.append(checkout(document["checkout"]))
-    return Group(*parts)
+        entries = (Text(f"{entry:>{width}}", style="dim" if entry < 0 else "") for entry in rows)
+        table.add_row(str(index), Text("  ").join(entries))
+    return table
 
 
 def mutant_list(mutants: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """The catalog, contract by contract."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("mutant", header_style="dim", no_wrap=True)
-    table.add_column("killer", header_style="dim", no_wrap=True)
-    table.add_column("section", header_style="dim")
-    table.add_column("what it does", header_style="dim")
+    """The catalog, contract by contract; a sentence has its own line where there is no room."""
+    table = columns("mutant", "killer", "section", "what it does")
+    lines: list[RenderableType] = []
+    name = max((len(entry["id"]) for entry in mutants), default=0)
+    killer = max((len(entry["killer"]) for entry in mutants), default=0)
     for contract, entries in groupby(mutants, key=lambda entry: entry["contract"]):
         table.add_row(Text(contract, style="bold"))
+        lines.append(Text(contract, style="bold"))
         for entry in entries:
             wild = " (met in the wild)" if entry["origin"] == "wild" else ""
             sentence = entry["sentence"] + wild
             table.add_row(f"  {entry['id']}", entry["killer"], entry["section"], sentence)
-    return Group(table, Text(f"\n{len(mutants)} mutants"))
+            facts_of = f"{entry['id']:{name}}  {entry['killer']:{killer}}  {entry['section']}"
+            lines += [indented(Text(facts_of)), Padding(Text(sentence, style="dim"), (0, 0, 0, 4))]
+    return Group(Fitting(table, Group(*lines)), Text(f"\n{len(mutants)} mutants"))
 
 
 def explanation(document: Mapping[str, Any]) -> RenderableType:
     """One invariant: the rule first, then where it lives, then who breaks it."""
     head = Text(document["code"], style="bold")
-    head.append(f"   {document['sight']}", style="not bold dim")
-    facts = Table(box=None, pad_edge=False, show_header=False)
-    facts.add_column(style="dim")
-    facts.add_column()
-    facts.add_row("clause", f"{document['clause']} of {document['chapter']}")
-    facts.add_row("source", f"section {document['section']} of the article")
-    facts.add_row("oracle", document["oracle"])
-    facts.add_row("reads", ", ".join(document["needs"]))
-    parts: list[RenderableType] = [head, Text(document["statement"]), Text(), facts, Text()]
-    for entry in document["mutants"]:
-        line = Text(entry["id"], style="bold")
-        line.append(f"  {entry['sentence']}", style="not bold")
-        parts.append(line)
+    head.append(f"  {document['sight']}", style="not bold dim")
+    lives = [
+        ("clause", f"{document['clause']} of {document['chapter']}"),
+        ("source", f"section {document['section']} of the article"),
+        ("oracle", document["oracle"]),
+        ("reads", ", ".join(document["needs"])),
+    ]
+    parts: list[RenderableType] = [head, Text(document["statement"]), Text(), facts(lives), Text()]
+    parts += [Text("broken by", style="dim")]
+    parts += [indented(facts([(m["id"], m["sentence"]) for m in document["mutants"]]))]
     example = document["example"]
     if example is not None:
         words = (
             f"The smallest frozen coordinate on which {example['mutant']} is found is"
-            f" {example['coordinate']} ({example['nodes']} rows):"
+            f" {example['coordinate']}, {example['nodes']} rows:"
         )
-        shown = Padding(Text(example["finding"], style="red"), (0, 0, 0, 2))
-        parts += [Text(), Text(words), shown]
+        parts += [Text(), Text(words), indented(Text(example["finding"], style="red"))]
     return Group(*parts)
 
 
-def stdout() -> Console:
-    """The console that results go to; a pipe gets plain text that does not wrap."""
+def show(result: RenderableType) -> None:
+    """Print for a terminal as wide as it is; for a pipe as plain lines, none of them wrapped."""
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=160)
-    return console
+    if console.is_terminal:
+        console.print(result)
+        return
+    buffer = StringIO()
+    plain = Console(file=buffer, width=UNBOUNDED, color_system=None, highlight=False)
+    plain.print(result)
+    # Tables pad their cells; and a stream that has no block character gets another one.
+    text = "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
