@@ -99,11 +99,11 @@ class Verification:
 
     @property
     def verdict(self) -> Verdict:
-        """Fail by a finding, a crash or a mutant at large; inconclusive by an idle rule."""
+        """Fail by a finding, a crash or a mutant at large; inconclusive by an idle rule or none."""
         at_large = any(result.status != "killed" for result in self.mutants)
         if self.tally.failed or self.tally.crashes or at_large:
             return Verdict.FAIL
-        if any(not self.tally.executed[code] for code in self.planned):
+        if not self.planned or any(not self.tally.executed[code] for code in self.planned):
             return Verdict.INCONCLUSIVE
         return Verdict.PASS
 
