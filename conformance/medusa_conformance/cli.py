@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,10 +43,21 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(command)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="medusa-oracles")
-def cli() -> None:
+def version() -> str:
+    """The installed release; a checkout that is run where it lies has none."""
+    try:
+        return metadata.version("medusa-oracles")
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
+@click.version_option(version())
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Judge implementations of Medusa decoding against what pure-numpy oracles derive."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @cli.command()
@@ -253,27 +265,34 @@ def minimal_example(code: str) -> dict[str, Any] | None:
     """The smallest frozen coordinate on which a mutant of `code` is found, and the finding."""
     import torch
 
+    from medusa_conformance.line import Crash
     from medusa_conformance.runner import (
         Setting,
         frozen_coordinates,
-        judge_coordinates,
+        line_of,
         reference_factory,
     )
     from medusa_mutations import mutations
+    from medusa_oracles import judge
 
     torch.set_num_threads(1)
-    setting = Setting("cpu", "float64", (invariants()[code].contract,))
+    setting = Setting("cpu", "float64")
+    contract = frozenset({invariants()[code].contract})
     mutation = next(m for m in mutations().values() if m.killer == code)
     factory = reference_factory(setting, mutation)
     for coordinate in sorted(frozen_coordinates(), key=lambda c: c.nodes):
-        for located in judge_coordinates(factory, [coordinate], setting).findings:
-            if located.finding.code == code:
-                return {
-                    "mutant": mutation.id,
-                    "coordinate": coordinate.name,
-                    "nodes": coordinate.nodes,
-                    "finding": str(located.finding),
-                }
+        # The line is lazy: what comes behind the first finding is not run.
+        for seen in line_of(factory, coordinate, setting).run():
+            if isinstance(seen, Crash):
+                continue
+            for finding in judge(seen, contract).findings:
+                if finding.code == code:
+                    return {
+                        "mutant": mutation.id,
+                        "coordinate": coordinate.name,
+                        "nodes": coordinate.nodes,
+                        "finding": str(finding),
+                    }
     return None
 
 
