@@ -15,9 +15,6 @@ from medusa_conformance.files import write_text
 from medusa_conformance.runner import Located, MutantResult, Verification
 from medusa_mutations import Mutation, mutations
 from medusa_oracles import oracles
-from medusa_oracles.tree import derive_parents, derive_tree
-from medusa_oracles.verification import derive_positions, derive_staged_rows
-from medusa_spec.arrays import RankPath
 from medusa_spec.documents import validate
 from medusa_spec.errors import InputError
 from medusa_spec.registry import invariants
@@ -92,38 +89,6 @@ def located_finding(located: Located) -> dict[str, Any]:
         "generation": located.generation,
         "round": located.round,
     }
-
-
-def derivation_document(
-    name: str,
-    paths: tuple[RankPath, ...],
-    topk: int,
-    heads: int,
-    retrieval_order: str,
-    sentinel: int,
-    prefix_length: int | None = None,
-) -> dict[str, Any]:
-    """What `derive --json` prints: `paths` without the root, every other buffer with it."""
-    tree = derive_tree(paths, topk, retrieval_order, sentinel)
-    document = {
-        "name": name,
-        "topk": topk,
-        "heads": heads,
-        "nodes": len(tree.paths),
-        "sentinel": sentinel,
-        "retrieval_order": retrieval_order,
-        "paths": [list(path) for path in tree.paths[1:]],
-        "parents": derive_parents(tree.paths).tolist(),
-        "tree_indices": tree.slots.tolist(),
-        "attention_mask": tree.mask.astype(int).tolist(),
-        "position_ids": tree.depths.tolist(),
-        "retrieve_indices": tree.retrieval.tolist(),
-    }
-    if prefix_length is not None:
-        document["prefix_length"] = prefix_length
-        document["positions"] = derive_positions(tree.depths, prefix_length).tolist()
-        document["staged_rows"] = derive_staged_rows(len(tree.paths), prefix_length).tolist()
-    return document
 
 
 def mutation_document(mutation: Mutation) -> dict[str, Any]:
