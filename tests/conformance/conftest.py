@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+
+from medusa_conformance import cli, runner
 
 Python = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -34,3 +39,72 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Python:
         )
 
     return run
+
+
+class Answer(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Answer]:
+    """Run the command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str | Path) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["medusa-oracles", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert isinstance(ended.value.code, int)
+        return Answer(ended.value.code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def refuse(call: Callable[..., Answer], tmp_path: Path) -> Callable[..., str]:
+    """Prove that a call is refused: exit 3, one line on standard error, nothing else anywhere."""
+
+    def run(*arguments: str | Path) -> str:
+        before = sorted(tmp_path.rglob("*"))
+        answer = call(*arguments)
+        assert (answer.code, answer.out) == (3, "")
+        assert answer.err.endswith("\n")
+        (line,) = answer.err.splitlines()
+        assert line.startswith("error: ")
+        assert sorted(tmp_path.rglob("*")) == before
+        return line.removeprefix("error: ")
+
+    return run
+
+
+class Here:
+    """A pool of processes that is this process."""
+
+    def submit(self, task: Callable[..., Any], *given: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(task(*given))
+        return done
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let a run see these frozen coordinates alone, in this process."""
+
+    @contextmanager
+    def pool(workers: int, plan: Any) -> Iterator[Here]:
+        runner._begin(plan)
+        yield Here()
+
+    def only(*names: str) -> None:
+        few = [c for c in runner.frozen_coordinates() if c.name in names]
+        assert len(few) == len(names)
+        monkeypatch.setattr(runner, "frozen_coordinates", lambda: few)
+        monkeypatch.setattr(runner, "_pool", pool)
+
+    return only
