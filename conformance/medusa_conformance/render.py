@@ -340,7 +340,12 @@ def show(result: RenderableType) -> None:
     buffer = StringIO()
     plain = Console(file=buffer, width=UNBOUNDED, color_system=None, highlight=False)
     plain.print(result)
-    # Tables pad their cells; and a stream that has no block character gets another one.
+    # Tables pad their cells.
     text = "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate({ord("█"): "#", ord("·"): "."})
+        text = text.encode(encoding, "replace").decode(encoding)
+    sys.stdout.write(text)
