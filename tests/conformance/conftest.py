@@ -60,8 +60,9 @@ def call(
         monkeypatch.setattr(sys, "argv", ["medusa-oracles", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             cli.main()
-        assert isinstance(ended.value.code, int)
-        return Answer(ended.value.code, *capsys.readouterr())
+        code = ended.value.code or 0
+        assert isinstance(code, int)
+        return Answer(code, *capsys.readouterr())
 
     return run
 
@@ -106,5 +107,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         assert len(few) == len(names)
         monkeypatch.setattr(runner, "frozen_coordinates", lambda: few)
         monkeypatch.setattr(runner, "_pool", pool)
+        # A kill is enough: no other sight of a mutant is looked for.
+        monkeypatch.setattr(runner, "PATIENCE", 0)
 
     return only
