@@ -47,39 +47,29 @@ def trees(
     """A prefix-closed set of rank paths in canonical order, perhaps empty.
 
     Most trees grow freely, with ranks skipped and branches of unequal length; the others are a
-    chain or one level. `topk` and `heads` bound the tree even where `min_paths` asks for
-    more.
+    chain or one level. `min_paths` is kept as far as `topk` and `heads` have room for it.
     """
     anywhere, root, newest = st.integers(0, max_paths), st.just(0), st.just(-1)
-    free, level, chain = (anywhere, max_paths), (root, topk), (newest, heads)
-    parents, bound = draw(st.sampled_from((free, free, free, level, chain)))
-    most = min(max_paths, bound) if heads else 0
+    parents = draw(st.sampled_from((anywhere, anywhere, anywhere, root, newest)))
+    ranks = st.sampled_from((0, topk - 1, *range(topk)))
     # Left to themselves, lists are short: most trees would be a root and little else.
-    least = max(min_paths, min(most, draw(st.sampled_from((0, 1, 2, 3, 4, 5, 5, 6)))))
-    growth = st.lists(st.tuples(parents, _ranks(topk)), min_size=least, max_size=max(least, most))
+    least = draw(st.sampled_from((0, 2, 4, 6, 8, 10))) if heads else 0
+    growth = st.lists(st.tuples(parents, ranks), min_size=least, max_size=least + max_paths)
     nodes: list[RankPath] = [()]
     for parent, rank in draw(growth):
-        path = _free_child(nodes, parent % len(nodes), rank, topk, heads)
-        if path is not None:
+        path = (*nodes[parent % len(nodes)], rank)
+        # What has no room is left out, and not moved to where it has: trees could not shrink.
+        if len(nodes) <= max_paths and len(path) <= heads and path not in nodes:
             nodes.append(path)
+    while len(nodes) <= min_paths and (path := _free_child(nodes, topk, heads)):
+        nodes.append(path)
     return canonical_order(nodes[1:])
 
 
-def _ranks(topk: int) -> st.SearchStrategy[int]:
-    """Any rank, and the first and the last more often."""
-    return st.sampled_from((0, topk - 1, *range(topk)))
-
-
-def _free_child(
-    nodes: list[RankPath], parent: int, rank: int, topk: int, heads: int
-) -> RankPath | None:
-    """The first path that the tree lacks, sought from this parent and rank onwards."""
-    for above in (*nodes[parent:], *nodes[:parent]):
-        for step in range(topk):
-            path = (*above, (rank + step) % topk)
-            if len(path) <= heads and path not in nodes:
-                return path
-    return None
+def _free_child(nodes: list[RankPath], topk: int, heads: int) -> RankPath:
+    """A path that the tree lacks, or none."""
+    children = ((*above, rank) for above in nodes for rank in range(topk))
+    return next((path for path in children if len(path) <= heads and path not in nodes), ())
 
 
 @st.composite
@@ -201,7 +191,7 @@ def coordinates(draw: st.DrawFn, max_paths: int = MAX_PATHS) -> Coordinate:
     paths = draw(grown) if branching is None else regular_tree(branching)
     plan = draw(rounds(paths))
     ranking = draw(st.none() | _rankings(tokens, model.vocabulary, topk, heads))
-    posterior = draw(st.just(()) | _posteriors(paths, ranking, model.vocabulary))
+    posterior = draw(st.just(()) | st.just(()) | _posteriors(paths, ranking, model.vocabulary))
     earlier = draw(st.none() | _generations(tokens, topk, heads, prefix, paths, max_paths))
     needed = [(len(prefix), len(paths))]
     if earlier is not None:
@@ -296,12 +286,13 @@ def _ends(
     ranking: Ranking | None,
     first: Acceptance | None,
 ) -> int:
-    """An end of sequence; where the first round's tokens are known, mostly one of them."""
+    """An end of sequence; where the first round's tokens are known, mostly one before the last."""
     if ranking is None or first is None:
         return draw(tokens)
     path = first.path[: first.edges]
-    written = [ranking.heads[head][rank] for head, rank in enumerate(path)]
-    return draw(st.sampled_from((ranking.root, *written, *written)) | tokens)
+    written = [ranking.root, *(ranking.heads[head][rank] for head, rank in enumerate(path))]
+    inside = st.sampled_from(written[:-1] or written)
+    return draw(inside | inside | inside | tokens)
 
 
 def sample(strategy: st.SearchStrategy[Value], count: int, seed: int) -> list[Value]:
@@ -312,7 +303,9 @@ def sample(strategy: st.SearchStrategy[Value], count: int, seed: int) -> list[Va
     values: list[Value] = []
     batch = 0
     while len(values) < count:
-        values += _drawn(strategy, f"{seed}/{batch}")
+        drawn = _drawn(strategy, f"{seed}/{batch}")
+        # Each batch begins with the simplest value; where there are others, once is enough.
+        values += drawn[1:] if batch and len(drawn) == _BATCH else drawn
         batch += 1
     return values[:count]
 
@@ -338,5 +331,4 @@ def _drawn(strategy: st.SearchStrategy[Value], seed: str) -> list[Value]:
         values.append(value)
 
     collect()
-    # The first is the simplest of all, in every batch the same.
-    return values[1:] or values
+    return values

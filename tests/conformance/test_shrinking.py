@@ -1,0 +1,137 @@
+"""A bug of any contract shrinks to a coordinate that a person can follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+
+from medusa_conformance.line import Line
+from medusa_conformance.strategies import coordinates
+from medusa_manifests import tolerance
+from medusa_oracles import judge
+from medusa_reference_engine.commit import CommitStage
+from medusa_reference_engine.coordinate import AdmissionStage
+from medusa_reference_engine.engine import ReferenceEngine, Stages
+from medusa_reference_engine.heads import HeadStage
+from medusa_reference_engine.posterior import PosteriorStage
+from medusa_reference_engine.proposal import ProposalStage
+from medusa_reference_engine.round import RoundStage
+from medusa_reference_engine.tree import TreeStage
+from medusa_reference_engine.verification import VerificationStage
+from medusa_spec import CONTRACTS, Coordinate
+from medusa_spec.trace import Trace
+
+MOST_NODES = 4
+
+
+class CallsTheRowASlot(AdmissionStage):
+    def slot(self, row: int, head: int | None, path: Any, topk: int) -> int:
+        return row
+
+
+class LooksOneTokenTooNear(HeadStage):
+    def shift(self, head: int) -> int:
+        return head + 1
+
+
+class SeesItsSiblings(TreeStage):
+    def visible(self, row: int, parents: Any) -> list[int]:
+        siblings = [other for other in range(row) if parents[other] == parents[row]]
+        return super().visible(row, parents) + siblings
+
+
+class RanksTheHeadsBackwards(ProposalStage):
+    def ranks(self, heads: Any, topk: int) -> Any:
+        return super().ranks(heads, topk)[::-1].copy()
+
+
+class TurnsByCacheRow(VerificationStage):
+    def phases(self, positions: Any, rows: Any) -> Any:
+        return rows
+
+
+class CountsBehindAMismatch(PosteriorStage):
+    def lengths(self, passes: Any) -> Any:
+        return passes.sum(dim=1)
+
+
+class TakesTheRowsBehindTheRoot(CommitStage):
+    def sources(self, rows: Any, committed: int) -> Any:
+        return committed + np.arange(len(rows))
+
+
+class KeepsTheFirstFrontier(RoundStage):
+    def next_frontier(self, frontier: Any, plan: Any) -> Any:
+        return frontier
+
+
+Section = Callable[[Line], Iterator[Trace]]
+
+
+def of_the_lawful(line: Line) -> Iterator[Trace]:
+    """The first document is the lawful one; the broken ones cost a search most of its time."""
+    return islice(line.admission(), 1)
+
+
+PLANTED: dict[str, tuple[Stages, Section, str]] = {
+    "coordinate": (Stages(coordinate=CallsTheRowASlot), of_the_lawful, "COORDINATE.DOMAINS"),
+    "heads": (Stages(heads=LooksOneTokenTooNear), Line.heads, "HEADS.OFFSET"),
+    "tree": (Stages(tree=SeesItsSiblings), Line.tree, "TREE.MASK_IS_ANCESTRY"),
+    "proposal": (Stages(proposal=RanksTheHeadsBackwards), Line.decoding, "PROPOSAL.TOPK"),
+    "verification": (
+        Stages(verification=TurnsByCacheRow),
+        Line.decoding,
+        "VERIFICATION.PATH_KV",
+    ),
+    "posterior": (
+        Stages(posterior=CountsBehindAMismatch),
+        Line.decoding,
+        "POSTERIOR.CONTIGUOUS_PREFIX",
+    ),
+    "commit": (
+        Stages(commit=TakesTheRowsBehindTheRoot),
+        Line.decoding,
+        "COMMIT.SOURCE_ROWS",
+    ),
+    "round": (
+        Stages(round=KeepsTheFirstFrontier),
+        Line.generation,
+        "ROUND.FRONTIER_FEEDS_NEXT",
+    ),
+}
+
+
+def test_a_bug_of_each_contract_is_planted() -> None:
+    assert tuple(PLANTED) == CONTRACTS
+
+
+@pytest.mark.parametrize("contract", PLANTED)
+def test_a_bug_shrinks_to_a_small_tree(contract: str) -> None:
+    stages, section, code = PLANTED[contract]
+
+    def make(coordinate: Coordinate, capacity: int) -> ReferenceEngine:
+        return ReferenceEngine.seeded(coordinate.model, coordinate.heads, capacity, stages=stages)
+
+    def found(coordinate: Coordinate) -> bool:
+        line = Line(coordinate, make, tolerance("float64"), tolerance("policy"))
+        judgements = (judge(trace, frozenset({contract})) for trace in section(line))
+        return any(finding.code == code for j in judgements for finding in j.findings)
+
+    smallest = hypothesis.find(
+        coordinates(),
+        found,
+        settings=hypothesis.settings(
+            max_examples=500,
+            phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+            derandomize=True,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(hypothesis.HealthCheck),
+        ),
+    )
+    assert smallest.nodes <= MOST_NODES
