@@ -29,7 +29,7 @@ lint: .venv/.dev ## Style, types, and who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy benchmarks conformance/gpu_check.py tests/packaging/wheel_check.py
+	$(BIN)/mypy benchmarks docs conformance/gpu_check.py tests/packaging/wheel_check.py
 	$(BIN)/lint-imports
 
 format: .venv/.dev ## Rewrite the sources in the project's style
