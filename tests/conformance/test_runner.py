@@ -143,8 +143,9 @@ def test_a_crash_is_kept_and_the_line_goes_on() -> None:
     assert {name for name, _ in tally.crashes} == {"six-node"}
     assert {crash.error for _, crash in tally.crashes} == {"LookupError: no weights for six-node"}
     sections = [crash.section for _, crash in tally.crashes]
-    assert sections[:4] == ["admission", "heads", "tree", "decoding"]
-    assert sections[-1] == "generation"
+    assert len(sections) == len(set(sections))
+    assert (sections[0], sections[-1]) == ("admission", "generation")
+    assert {"heads", "tree", "decoding"} <= set(sections)
     assert tally.executed == {}
     assert Verification(SETTING, 0, tally, (), 1.0).verdict is Verdict.FAIL
 
