@@ -65,9 +65,18 @@ def judge(trace: Trace, contracts: frozenset[str] | None = None) -> Judgement:
     for code, entry in oracles().items():
         if contracts is not None and invariants()[code].contract not in contracts:
             continue
-        if trace.has(*entry.needs) and entry.applies(trace):
-            executed.append(code)
-            findings.extend(entry.check(trace))
+        if not trace.has(*entry.needs):
+            continue
+        try:
+            if not entry.applies(trace):
+                continue
+            found = list(entry.check(trace))
+        except Exception as error:
+            # An engine may answer with anything; what no formula can read is not what was owed.
+            message = f"what was observed is of no form that can be judged: {error!r}"
+            found = [Finding(code, message)]
+        executed.append(code)
+        findings.extend(found)
     return Judgement(tuple(executed), tuple(findings))
 
 

@@ -7,7 +7,7 @@ Shapes: `N` packed rows with the root, `R` retrieval paths of width `W`, `K` hea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from medusa_spec.arrays import Array, BoolArray, FloatArray, IntArray, RankPath
@@ -177,16 +177,22 @@ class Admission:
 
 
 def arrays_of(prefix: str, value: Any) -> dict[str, Array]:
-    """The array and integer fields of a stage's value, under dotted trace names."""
+    """The arrays and numbers of a stage's value, under dotted trace names.
+
+    A list or a number of another library is taken as the array that it is, since a value left out
+    would not be judged. `TypeError` or `ValueError` where a field is no array of numbers at all.
+    """
     import numpy as np
 
     found: dict[str, Array] = {}
     for name in value.__slots__:
         item = getattr(value, name)
-        if isinstance(item, np.ndarray):
-            found[f"{prefix}.{name}"] = item
-        elif isinstance(item, int):
-            found[f"{prefix}.{name}"] = np.asarray(item)
-        elif hasattr(item, "__slots__"):
+        if is_dataclass(item):
             found.update(arrays_of(f"{prefix}.{name}", item))
+        # Nothing is absent by mistake: `None` says so, and tuples are the paths of a tree's rows.
+        elif item is not None and not isinstance(item, tuple):
+            array = np.asarray(item)
+            if array.dtype.kind not in "biuf":
+                raise TypeError(f"{prefix}.{name} is no array of numbers")
+            found[f"{prefix}.{name}"] = array
     return found
