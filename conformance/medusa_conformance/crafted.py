@@ -14,6 +14,9 @@ from medusa_spec.stages import Frontier, HeadState, TreeBuffers
 STEP = 0.25
 """Crafted logits are multiples of this, so that equal ones are exactly equal."""
 
+GREAT = 800.0
+"""A logit whose bare exponential is beyond a double, and whose softmax makes others impossible."""
+
 
 def ranked_frontier(ranking: Ranking, vocabulary: int, topk: int) -> Frontier:
     """A frontier whose greatest target logit is the root and whose ranks are the given ones."""
@@ -23,6 +26,21 @@ def ranked_frontier(ranking: Ranking, vocabulary: int, topk: int) -> Frontier:
     for head, ranked in enumerate(ranking.heads):
         heads[head, list(ranked)] = STEP * np.arange(topk, 0, -1)
     return Frontier(target, heads)
+
+
+def coarse_frontier(coordinate: Coordinate) -> Frontier:
+    """A frontier of three different logits, so that the order of equal ones decides."""
+    heads, vocabulary = coordinate.heads, coordinate.model.vocabulary
+    generator = np.random.default_rng([coordinate.policy.seed, heads, vocabulary])
+    logits = STEP * generator.integers(0, 3, (heads + 1, vocabulary)).astype(np.float64)
+    return Frontier(logits[0], logits[1:])
+
+
+def great_logits(coordinate: Coordinate) -> FloatArray:
+    """`[N, V]` logits, each zero or as great as `GREAT` on either side."""
+    shape = coordinate.nodes, coordinate.model.vocabulary
+    generator = np.random.default_rng([coordinate.policy.seed, *shape])
+    return GREAT * generator.integers(-1, 2, shape).astype(np.float64)
 
 
 def posterior_logits(

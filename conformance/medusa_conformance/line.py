@@ -15,16 +15,26 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from medusa_conformance.crafted import (
+    GREAT,
     along_paths,
     alter_head,
+    coarse_frontier,
+    great_logits,
     posterior_logits,
     random_heads,
     ranked_frontier,
     steered_logits,
 )
+from medusa_conformance.isolation import Isolated
 from medusa_conformance.probes import unlawful_documents
+from medusa_conformance.unlawful import (
+    refusal,
+    unlawful_commit,
+    unlawful_logits,
+    unlawful_staging,
+)
 from medusa_oracles.tree import derive_tree
-from medusa_spec.arrays import Array
+from medusa_spec.arrays import Array, RankPath
 from medusa_spec.coordinate import Acceptance, Coordinate
 from medusa_spec.errors import Refused
 from medusa_spec.stages import Frontier, Selection, TreeBuffers, arrays_of
@@ -54,21 +64,23 @@ class Line:
     def run(self) -> Iterator[Trace | Crash]:
         """Every section in the order of the contracts."""
         for section in (
-            self.admission,
-            self.heads,
-            self.tree,
-            self.decoding,
-            self.unlawful_logits,
-            self.unlawful_commit,
-            self.unlawful_staging,
-            self.generation,
+            Line.admission,
+            Line.heads,
+            Line.tree,
+            Line.proposals,
+            Line.decoding,
+            Line.selections,
+            unlawful_logits,
+            unlawful_commit,
+            unlawful_staging,
+            Line.generation,
         ):
             try:
-                yield from section()
-            except Refused as refusal:
+                yield from section(self)
+            except Refused as refused:
                 # Nothing unlawful was asked; the sections that do ask for it catch the answer.
-                yield self.trace({}, {"round.refused": str(refusal)})
-            except Exception as error:
+                yield self.trace({}, {"round.refused": str(refused)})
+            except (Exception, SystemExit) as error:
                 yield Crash(section.__name__, f"{type(error).__name__}: {error}")
 
     def trace(self, arrays: dict[str, Array], documents: dict[str, Any], **more: Any) -> Trace:
@@ -79,13 +91,13 @@ class Line:
     def engine(self, capacity: int | None = None) -> Any:
         """A fresh engine; the coordinate's own capacity unless told otherwise."""
         rows = self.coordinate.capacity if capacity is None else capacity
-        return self.factory(self.coordinate, rows)
+        return Isolated(self.factory(self.coordinate, rows))
 
     def compile(self, engine: Any, coordinate: Coordinate) -> TreeBuffers:
         """The engine's buffers for a coordinate's tree."""
         policy = coordinate.policy
         buffers: TreeBuffers = engine.compile_tree(
-            coordinate.paths, coordinate.topk, policy.retrieval_order, policy.sentinel
+            unsorted(coordinate.paths), coordinate.topk, policy.retrieval_order, policy.sentinel
         )
         return buffers
 
@@ -93,7 +105,8 @@ class Line:
         """The lawful document, and one broken document for each rule that it can break."""
         # What is expected of a round is the judge's, and no part of what an engine is given.
         engine, document = self.engine(), replace(self.coordinate, expected={}).document()
-        for given in (document, *unlawful_documents(document)):
+        other_order = document | {"paths": document["paths"][::-1]}
+        for given in (document, other_order, *unlawful_documents(document)):
             seen: dict[str, Any] = {"coordinate.given": given, "coordinate.refused": None}
             try:
                 admitted = engine.admit(given)
@@ -134,11 +147,23 @@ class Line:
     def tree(self) -> Iterator[Trace]:
         """Tree compilation, and the node count of a regular tree."""
         engine, branching = self.engine(), self.coordinate.branching
+        # The same paths under another policy first: buffers are theirs and the policy's.
+        paths, topk, policy = self.coordinate.paths, self.coordinate.topk, self.coordinate.policy
+        order = "canonical" if policy.retrieval_order == "pinned" else "pinned"
+        engine.compile_tree(paths, topk, order, policy.sentinel - 1)
         tree = self.compile(engine, self.coordinate)
         arrays = arrays_of("tree", tree)
         if branching is not None:
             arrays["tree.node_count"] = np.asarray(engine.node_count(branching))
         yield self.trace(arrays, {"tree.paths": tree.paths})
+
+    def proposals(self) -> Iterator[Trace]:
+        """A proposal from a frontier in which many logits are equal."""
+        engine, coordinate = self.engine(), self.coordinate
+        frontier = coarse_frontier(coordinate)
+        tree, sentinel = self.compile(engine, coordinate), coordinate.policy.sentinel
+        proposal = engine.propose(tree, frontier, coordinate.topk, sentinel)
+        yield self.trace(arrays_of("frontier", frontier) | arrays_of("proposal", proposal), {})
 
     def decoding(self) -> Iterator[Trace]:
         """Prefill and rounds on one engine, behind an earlier generation where there is one."""
@@ -160,14 +185,25 @@ class Line:
         tokens = list(coordinate.prefix)
         tree = self.compile(engine, coordinate)
         frontier = engine.prefill(tokens)
+        plain = self.engine().forward(tokens)
+        begun = {
+            **arrays_of("chain.frontier", frontier),
+            "chain.plain_logits": plain.logits,
+            "chain.plain_heads": plain.head_logits,
+        }
+        documents: dict[str, Any] = {"generation.prefix": coordinate.prefix}
+        yield self.trace(begun, documents, coordinate=coordinate, generation=generation)
         for number, planned in enumerate(coordinate.rounds):
             if len(tokens) + coordinate.nodes > coordinate.capacity:
+                packed = np.zeros(coordinate.nodes, np.int64)
+                asked = f"a tree of {coordinate.nodes} rows behind {len(tokens)}, beyond the cache"
+                yield refusal(self, engine, asked, partial(engine.verify, tree, packed))
                 return
             if coordinate.ranking is not None:
                 vocabulary = coordinate.model.vocabulary
                 frontier = ranked_frontier(coordinate.ranking, vocabulary, coordinate.topk)
             arrays: dict[str, Array] = {}
-            documents: dict[str, Any] = {"round.tokens": tuple(tokens), "round.refused": None}
+            documents = {"round.tokens": tuple(tokens), "round.refused": None}
             seen = self.trace(
                 arrays, documents, coordinate=coordinate, generation=generation, round=number
             )
@@ -175,8 +211,8 @@ class Line:
                 frontier = self.round(
                     engine, coordinate, tree, frontier, tokens, planned, arrays, documents
                 )
-            except Refused as refusal:
-                documents["round.refused"] = str(refusal)
+            except Refused as refused:
+                documents["round.refused"] = str(refused)
                 return
             finally:
                 # However the round ended, what was seen of it is judged.
@@ -201,7 +237,9 @@ class Line:
         arrays |= arrays_of("frontier", frontier) | arrays_of("proposal", proposal)
         verified = engine.verify(tree, proposal.packed)
         arrays |= arrays_of("verification", verified)
-        arrays |= plain_passes(engine, coordinate, tokens, proposal.packed)
+        # Of an engine that never decoded: one with a past might answer from its session's cache.
+        plain = self.engine()
+        arrays |= plain_passes(plain, coordinate, tokens, proposal.packed)
         path_logits = verified.path_logits
         if coordinate.posterior or planned is not None:
             # The judge's own tree: a steered row must be the row that the path names.
@@ -223,7 +261,7 @@ class Line:
         after = engine.cache()
         arrays["cache.after"], arrays["cache.length"] = after.backing, np.asarray(after.length)
         arrays["round.visible_kv"] = after.backing[:, :, :, : after.length]
-        arrays["round.fresh_kv"] = engine.forward(tokens).kv
+        arrays["round.fresh_kv"] = plain.forward(tokens).kv
         next_frontier: Frontier = plan.frontier
         return next_frontier
 
@@ -241,103 +279,72 @@ class Line:
         arrays["selection.candidates"], arrays["selection.path_logits"] = candidates, path_logits
         return selection
 
+    def selections(self) -> Iterator[Trace]:
+        """Lawful logits that need care: some too great for a bare exp, others no number at padding.
+
+        The numbers at padding mean nothing, so neither is a reason to refuse.
+        """
+        engine, coordinate = self.engine(), self.coordinate
+        tree, proposal = self.staged(engine)
+        great = along_paths(great_logits(coordinate), tree)
+        spoiled = great / GREAT
+        spoiled[tree.retrieval < 0] = np.nan
+        for path_logits in (great, spoiled):
+            arrays: dict[str, Array] = {}
+            self.select(engine, coordinate, proposal.candidates, path_logits, arrays)
+            yield self.trace(arrays, {"selection.refused": None})
+
     def staged(self, engine: Any) -> tuple[TreeBuffers, Any]:
-        """A prefilled engine with one tree verified: the tree and its proposal."""
+        """Prefill an engine, and give one tree that it could verify, and its proposal."""
         coordinate = self.coordinate
         tree = self.compile(engine, coordinate)
         frontier = engine.prefill(coordinate.prefix)
         proposal = engine.propose(tree, frontier, coordinate.topk, coordinate.policy.sentinel)
         return tree, proposal
 
-    def unlawful_logits(self) -> Iterator[Trace]:
-        """A selection over logits one of which is no number: the whole root row, or one entry."""
-        engine = self.engine()
-        tree, proposal = self.staged(engine)
-        candidates, vocabulary = proposal.candidates, self.coordinate.model.vocabulary
-        for spoiled, value in ((slice(None), np.nan), (slice(-1, None), np.inf)):
-            logits = np.zeros((*tree.retrieval.shape, vocabulary))
-            logits[:, 0, spoiled] = value
-            arrays = {"selection.candidates": candidates, "selection.path_logits": logits}
-            documents: dict[str, Any] = {"selection.refused": None}
-            try:
-                engine.select(candidates, logits, self.coordinate.policy)
-            except Refused as refusal:
-                documents["selection.refused"] = str(refusal)
-            yield self.trace(arrays, documents)
-
-    def unlawful_commit(self) -> Iterator[Trace]:
-        """Commits that name no path, or more edges than their path has."""
-        own = own_tree(self.coordinate)
-        paths, longest = own.retrieval.shape
-        edges = int((own.retrieval[0] >= 0).sum()) - 1
-        for path, accepted in ((paths, 0), (-1, 0), (0, edges + 1), (0, longest)):
-            engine = self.engine()
-            tree, proposal = self.staged(engine)
-            engine.verify(tree, proposal.packed)
-            asked = f"a commit of path {path} with {accepted} accepted edges"
-            ask = partial(engine.commit, path, accepted, None)
-            yield self.refusal(engine, asked, ask)
-
-    def unlawful_staging(self) -> Iterator[Trace]:
-        """A tree, and a prefix, that are one row too large for the cache."""
-        coordinate = self.coordinate
-        engine = self.engine(len(coordinate.prefix) + coordinate.nodes - 1)
-        tree, proposal = self.staged(engine)
-        asked = f"a tree of {coordinate.nodes} rows with room for one less"
-        yield self.refusal(engine, asked, partial(engine.verify, tree, proposal.packed))
-        capacity = engine.cache().backing.shape[3]
-        asked = f"a prefix of {capacity + 1} tokens in a cache of {capacity}"
-        yield self.refusal(engine, asked, partial(engine.prefill, [0] * (capacity + 1)))
-
-    def refusal(self, engine: Any, asked: str, ask: Callable[[], Any]) -> Trace:
-        """Ask for what must be refused, and compare the cache before and after."""
-        before = engine.cache()
-        documents: dict[str, Any] = {"refusal.asked": asked, "refusal.refused": None}
-        try:
-            ask()
-        except Refused as refusal:
-            documents["refusal.refused"] = str(refusal)
-        after = engine.cache()
-        arrays = {
-            "refusal.before": before.backing,
-            "refusal.after": after.backing,
-            "refusal.length_before": np.asarray(before.length),
-            "refusal.length_after": np.asarray(after.length),
-        }
-        return self.trace(arrays, documents)
-
     def generation(self) -> Iterator[Trace]:
-        """Whole greedy generations: a used engine, one of its paths alone, and a fresh engine."""
+        """Whole greedy generations: a used engine, one of its paths alone, and a fresh engine.
+
+        One under the coordinate's own policy follows where that is another.
+        """
         coordinate = replace(self.coordinate, policy=greedy(self.coordinate))
-        prefix, policy = coordinate.prefix, coordinate.policy
+        prefix = coordinate.prefix
         depth = max(map(len, coordinate.paths), default=0)
         room = coordinate.capacity - len(prefix) - coordinate.nodes + 1
         asked = min(room, 2 * depth + 3)
         chain = deepest_chain(coordinate)
 
-        def generate(engine: Any, paths: Any) -> Any:
-            end = coordinate.end_of_sequence
-            return engine.generate(prefix, asked, paths, coordinate.topk, policy, end)
+        def generate(engine: Any, paths: Any, policy: Any = coordinate.policy) -> Any:
+            topk, end = coordinate.topk, coordinate.end_of_sequence
+            return engine.generate(prefix, asked, unsorted(paths), topk, policy, end)
 
-        engine = self.engine()
+        engine, plain = self.engine(), self.engine()
         # Another prompt of the same length: whatever survives of it must not be read again.
         engine.prefill([(token + 1) % coordinate.model.vocabulary for token in prefix])
         whole = generate(engine, coordinate.paths)
         alone = generate(engine, chain)
         fresh = generate(self.engine(), coordinate.paths)
-        passed = engine.forward([*prefix, *alone.tokens])
+        passed = plain.forward([*prefix, *alone.tokens])
         arrays = {
             **generated("generation", whole),
             **generated("chain", alone),
             **generated("fresh", fresh),
             "generation.asked": np.asarray(asked),
-            "generation.plain_logits": engine.forward([*prefix, *whole.tokens]).logits,
+            "generation.plain_logits": plain.forward([*prefix, *whole.tokens]).logits,
             "chain.plain_logits": passed.logits,
-            "chain.plain_heads": passed.head_logits[:, len(prefix) - 1],
+            "chain.plain_heads": passed.head_logits,
             **arrays_of("chain.frontier", engine.prefill(prefix)),
         }
         documents = {"generation.prefix": prefix, "chain.path": chain[-1] if chain else ()}
         yield self.trace(arrays, documents, coordinate=coordinate)
+        if self.coordinate.policy != coordinate.policy:
+            whole = generate(engine, coordinate.paths, self.coordinate.policy)
+            arrays = {
+                **generated("generation", whole),
+                "generation.asked": np.asarray(asked),
+                "generation.plain_logits": plain.forward([*prefix, *whole.tokens]).logits,
+            }
+            yield self.trace(arrays, {"generation.prefix": prefix})
 
 
 def own_tree(coordinate: Coordinate) -> TreeBuffers:
@@ -373,6 +380,11 @@ def generated(name: str, decoded: Any) -> dict[str, Array]:
         f"{name}.published": np.array(decoded.published, np.int64),
         f"{name}.frontiers": decoded.frontiers,
     }
+
+
+def unsorted(paths: tuple[RankPath, ...]) -> tuple[RankPath, ...]:
+    """The same tree in another order of its list, which decides nothing (clause T1)."""
+    return paths[::-1]
 
 
 def greedy(coordinate: Coordinate) -> Any:

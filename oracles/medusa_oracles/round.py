@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from medusa_oracles.judge import beyond, close, oracle
-from medusa_oracles.proposal import derive_table
 from medusa_spec.arrays import FloatArray
 from medusa_spec.findings import Finding
 from medusa_spec.trace import Tolerance, Trace
@@ -41,6 +40,12 @@ def _undecided(logits: FloatArray, tolerance: Tolerance) -> bool:
     """Whether rounding alone could exchange the two greatest logits."""
     second, first = np.partition(logits, -2)[-2:]
     return bool(first - second <= _slack(logits, tolerance))
+
+
+def _rank_undecided(logits: FloatArray, rank: int, tolerance: Tolerance) -> bool:
+    """Whether rounding alone could put another token in this rank."""
+    near = np.sort(logits)[::-1][max(rank - 1, 0) : rank + 2]
+    return bool((-np.diff(near) <= _slack(logits, tolerance)).any())
 
 
 def _slack(logits: FloatArray, tolerance: Tolerance) -> float:
@@ -101,6 +106,10 @@ def progress(trace: Trace) -> Iterator[Finding]:
     if len(tokens) != asked and not (ended and len(tokens) < asked):
         message = "the generation has another length than was asked for"
         yield Finding(code, message, {}, asked, len(tokens))
+    grown = np.cumsum([0, *published])
+    if not grown[-1] >= len(tokens) > grown[-2:][0]:
+        message = "the rounds do not end with the one that published the last token"
+        yield Finding(code, message, {}, len(tokens), int(grown[-1]))
 
 
 @oracle("ROUND.GREEDY_EQUALS_PLAIN", *_OUTPUT, applies=_greedy)
@@ -169,29 +178,38 @@ def superset_never_shorter(trace: Trace) -> Iterator[Finding]:
     "chain.published",
     "chain.tokens",
     "chain.plain_logits",
-    "chain.frontier.heads",
-    "chain.frontier.target",
+    "chain.plain_heads",
     "generation.prefix",
     applies=_greedy,
 )
 def chain_is_chain(trace: Trace) -> Iterator[Finding]:
-    """Clause R7: the first round on a one-path tree, against a sequential verifier."""
-    committed, topk = len(trace["generation.prefix"]), trace.coordinate.topk
-    table = derive_table(trace["chain.frontier.target"], trace["chain.frontier.heads"], topk)
-    drafts = [int(table[1 + head * topk + rank]) for head, rank in enumerate(trace["chain.path"])]
-    plain = trace["chain.plain_logits"]
-    expected = 1 + derive_chain_acceptance(drafts, plain, committed)
-    observed, end = int(trace["chain.published"][0]), trace.coordinate.end_of_sequence
-    written = [int(table[0]), *drafts][:expected]
-    if end in written:
-        expected = written.index(end) + 1
-    judged = plain[committed - 1 : committed + expected]
-    if len(plain) < committed + expected <= committed + len(drafts) and observed > expected:
-        # The plain pass ends before a draft fails: it cannot say where the verifier would stop.
-        return
-    if expected != observed and not any(_undecided(row, trace.tolerance) for row in judged):
-        message = "a one-path tree accepts otherwise than a sequential verifier"
-        yield Finding("ROUND.CHAIN_IS_CHAIN", message, {"round": 0}, expected, observed)
+    """Clause R7: every round on a one-path tree, against a sequential verifier."""
+    path, output = trace["chain.path"], trace["chain.tokens"].tolist()
+    plain, heads, within = trace["chain.plain_logits"], trace["chain.plain_heads"], trace.tolerance
+    committed, end = len(trace["generation.prefix"]), trace.coordinate.end_of_sequence
+    begin = committed
+    for number, observed in enumerate(trace["chain.published"].tolist()):
+        if begin >= committed + len(output):
+            return
+        drafting = heads[: len(path), begin - 1]
+        ranked = np.argsort(-drafting, axis=-1, kind="stable").tolist()
+        drafts = [tokens[rank] for tokens, rank in zip(ranked, path, strict=True)]
+        expected = 1 + derive_chain_acceptance(drafts, plain, begin)
+        written = [output[begin - committed], *drafts][:expected]
+        if end in written:
+            expected = written.index(end) + 1
+        # A plain pass that ends before a draft fails cannot say where the verifier would stop.
+        open_end = len(plain) < begin + expected <= begin + len(drafts) and observed > expected
+        judged = plain[begin - 1 : begin + expected]
+        unsure = any(_undecided(row, within) for row in judged) or any(
+            _rank_undecided(row, rank, within) for row, rank in zip(drafting, path, strict=True)
+        )
+        if expected != observed and not open_end and not unsure:
+            message = "a one-path tree accepts otherwise than a sequential verifier"
+            where = {"round": number}
+            yield Finding("ROUND.CHAIN_IS_CHAIN", message, where, expected, observed)
+            return
+        begin += observed
 
 
 @oracle("ROUND.LAWFUL_NEVER_REFUSED", "round.refused")
@@ -212,11 +230,11 @@ def lawful_never_refused(trace: Trace) -> Iterator[Finding]:
     "generation.prefix",
 )
 def prefill_frontier(trace: Trace) -> Iterator[Finding]:
-    """Clause R10: against the plain pass, whose heads are given for that row alone."""
+    """Clause R10: against the plain pass."""
     code = "ROUND.PREFILL_FRONTIER"
     message = "a generation does not begin with the last prefix row's"
-    target = trace["chain.plain_logits"][len(trace["generation.prefix"]) - 1]
-    heads, within = trace["chain.plain_heads"], trace.tolerance
+    last, within = len(trace["generation.prefix"]) - 1, trace.tolerance
+    target, heads = trace["chain.plain_logits"][last], trace["chain.plain_heads"][:, last]
     observed = trace["chain.frontier.target"]
     yield from close(code, f"{message} target logits", target, observed, ("token",), within)
     observed = trace["chain.frontier.heads"]

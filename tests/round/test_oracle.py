@@ -28,15 +28,24 @@ def _plain(tokens: tuple[int, ...]) -> Any:
     return logits
 
 
+def _drafting(rounds: dict[int, tuple[int, int]]) -> Any:
+    """`[2, P + O, V]` of two heads, by the output length behind which they rank drafts first."""
+    heads = np.zeros((2, len(PREFIX) + len(OUTPUT), V))
+    for written, drafts in rounds.items():
+        for head, draft in enumerate(drafts):
+            heads[head, len(PREFIX) - 1 + written, draft] = 1.0
+    return heads
+
+
 @pytest.fixture(scope="module")
 def trace(coordinate: Any) -> Trace:
-    """Seven tokens in three rounds of 3, 3 and 1; a chain that accepts one edge of two."""
+    """Seven tokens in three rounds of 3, 3 and 1; a chain that accepts one edge of two, thrice."""
     planned = coordinate()
     plain = _plain(OUTPUT)
     kv = np.random.default_rng(6).normal(size=(2, 2, 1, 12, 4))
-    # Head 0 ranks 22 first, head 1 ranks 30 first: the target chooses 22 and 31.
-    target, heads = plain[len(PREFIX) - 1], np.zeros((2, V))
-    heads[0, 22] = heads[1, 30] = 1.0
+    # The first draft is always the target's choice, and the second one never.
+    heads = _drafting({0: (22, 30), 2: (5, 30), 4: (17, 30), 6: (30, 30)})
+    begun = plain[len(PREFIX) - 1], heads[:, len(PREFIX) - 1]
     arrays = {
         "generation.tokens": np.array(OUTPUT),
         "generation.published": np.array([3, 3, 1]),
@@ -47,8 +56,8 @@ def trace(coordinate: Any) -> Trace:
         "chain.published": np.array([2, 2, 2, 1]),
         "chain.plain_logits": plain,
         "chain.plain_heads": heads + 1e-9,
-        "chain.frontier.target": target,
-        "chain.frontier.heads": heads,
+        "chain.frontier.target": begun[0],
+        "chain.frontier.heads": begun[1],
         "fresh.tokens": np.array(OUTPUT),
         "round.visible_kv": kv,
         "round.fresh_kv": kv + 1e-9,
@@ -133,11 +142,10 @@ def test_nothing_is_decoded_behind_the_end(trace: Trace, fired: Any) -> None:
 
 def test_a_short_plain_pass_proves_no_chain_wrong(trace: Trace, fired: Any) -> None:
     # One token was asked for, and the plain pass ends before the second draft is judged.
-    heads = np.zeros((2, V))
-    heads[0, 22] = heads[1, 31] = 1.0
+    heads = _drafting({0: (22, 31), 3: (0, 17), 6: (30, 30)})
     short = {
         "chain.plain_logits": trace["chain.plain_logits"][: len(PREFIX) + 1],
-        "chain.frontier.heads": heads,
+        "chain.frontier.heads": heads[:, len(PREFIX) - 1],
         "chain.plain_heads": heads,
         "chain.published": np.array([3, 3, 1]),
     }
@@ -146,6 +154,28 @@ def test_a_short_plain_pass_proves_no_chain_wrong(trace: Trace, fired: Any) -> N
     assert fired(trace, whole) == set()
     too_many = whole | {"chain.published": np.array([4, 3])}
     assert "ROUND.CHAIN_IS_CHAIN" in fired(trace, too_many)
+
+
+def test_a_chain_is_followed_into_later_rounds(trace: Trace, fired: Any) -> None:
+    # From its second round on, the heads' drafts are no longer the last row's.
+    stale = {"chain.published": np.array([2, 1, 1, 1, 1, 1])}
+    assert fired(trace, stale) == {"ROUND.CHAIN_IS_CHAIN"}
+
+
+def test_ranks_that_rounding_could_exchange_prove_nothing(trace: Trace, fired: Any) -> None:
+    heads = trace["chain.plain_heads"]
+    near = _at(heads, (0, len(PREFIX) + 1, 6), 1.0 - 1e-7)
+    changes = {"chain.plain_heads": near, "chain.published": np.array([2, 1, 2, 2])}
+    assert "ROUND.CHAIN_IS_CHAIN" not in fired(trace, changes)
+
+
+@pytest.mark.parametrize("published", [[3, 3, 1, 1], [3, 3], [3, 1003, 1]])
+def test_the_last_round_is_the_one_that_reaches_the_end(
+    published: list[int], trace: Trace, fired: Any
+) -> None:
+    frontiers = np.resize(trace["generation.frontiers"], (len(published), V))
+    changes = {"generation.published": np.array(published), "generation.frontiers": frontiers}
+    assert "ROUND.PROGRESS" in fired(trace, changes)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,102 @@
+"""What must be refused: logits that are no number, commits of nothing, and trees without room.
+
+Functions of a `line.Line`, of which they are sections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from medusa_oracles.tree import expected_tree
+from medusa_spec.errors import Refused
+from medusa_spec.trace import Trace
+
+if TYPE_CHECKING:
+    from medusa_conformance.line import Line
+
+
+def unlawful_logits(line: Line) -> Iterator[Trace]:
+    """A selection over logits one of which is no number.
+
+    It stands in the root's row of every path, or at the end of the last path alone: nothing is
+    judged there in this round, and the next root is chosen from it.
+    """
+    engine, policy = line.engine(), line.coordinate.policy
+    tree, proposal = line.staged(engine)
+    candidates, vocabulary = proposal.candidates, line.coordinate.model.vocabulary
+    terminal = int((expected_tree(line.trace({}, {})).retrieval[-1] >= 0).sum()) - 1
+    every, last = slice(None), slice(-1, None)
+    for place, value in (
+        ((every, 0, every), np.nan),
+        ((every, 0, last), np.inf),
+        ((-1, terminal, 0), -np.inf),
+    ):
+        logits = np.zeros((*tree.retrieval.shape, vocabulary))
+        logits[place] = value
+        arrays = {"selection.candidates": candidates, "selection.path_logits": logits}
+        documents: dict[str, Any] = {"selection.refused": None}
+        try:
+            engine.select(candidates, logits, policy)
+        except Refused as refused:
+            documents["selection.refused"] = str(refused)
+        yield line.trace(arrays, documents)
+
+
+def unlawful_commit(line: Line) -> Iterator[Trace]:
+    """Commits that name no path, or more edges than their path has, or come without a tree."""
+    retrieval = expected_tree(line.trace({}, {})).retrieval
+    paths, longest = retrieval.shape
+    edges = int((retrieval[0] >= 0).sum()) - 1
+    for path, accepted in ((paths, 0), (-1, 0), (0, edges + 1), (0, longest), (0, -1)):
+        engine = line.engine()
+        tree, proposal = line.staged(engine)
+        engine.verify(tree, proposal.packed)
+        asked = f"a commit of path {path} with {accepted} accepted edges"
+        seen = refusal(line, engine, asked, partial(engine.commit, path, accepted, None))
+        yield seen
+        if seen["refusal.refused"] is None:
+            continue
+        # Nothing has changed, so the tree is still there for a commit that is lawful.
+        engine.commit(0, 0, None)
+        again = partial(engine.commit, 0, 0, None)
+        yield refusal(line, engine, "a second commit of one tree", again)
+    engine = line.engine()
+    tree, proposal = line.staged(engine)
+    engine.verify(tree, proposal.packed)
+    engine.prefill(line.coordinate.prefix)
+    asked = "a commit of the tree of an earlier generation"
+    yield refusal(line, engine, asked, partial(engine.commit, 0, 0, None))
+
+
+def unlawful_staging(line: Line) -> Iterator[Trace]:
+    """A tree, and a prefix, that are one row too large for the cache."""
+    coordinate = line.coordinate
+    engine = line.engine(len(coordinate.prefix) + coordinate.nodes - 1)
+    tree, proposal = line.staged(engine)
+    asked = f"a tree of {coordinate.nodes} rows with room for one less"
+    yield refusal(line, engine, asked, partial(engine.verify, tree, proposal.packed))
+    capacity = engine.cache().backing.shape[3]
+    asked = f"a prefix of {capacity + 1} tokens in a cache of {capacity}"
+    yield refusal(line, engine, asked, partial(engine.prefill, [0] * (capacity + 1)))
+
+
+def refusal(line: Line, engine: Any, asked: str, ask: Callable[[], Any]) -> Trace:
+    """Ask for what must be refused, and compare the cache before and after."""
+    before = engine.cache()
+    documents: dict[str, Any] = {"refusal.asked": asked, "refusal.refused": None}
+    try:
+        ask()
+    except Refused as refused:
+        documents["refusal.refused"] = str(refused)
+    after = engine.cache()
+    arrays = {
+        "refusal.before": before.backing,
+        "refusal.after": after.backing,
+        "refusal.length_before": np.asarray(before.length),
+        "refusal.length_after": np.asarray(after.length),
+    }
+    return line.trace(arrays, documents)
