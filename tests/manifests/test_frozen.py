@@ -48,6 +48,8 @@ OURS = {
     "end-of-sequence",
     "two-blocks",
     "own-acceptance",
+    "end-of-sequence-zero",
+    "long-prefix",
 }
 
 
