@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -40,8 +40,12 @@ def shown() -> list[Coordinate]:
 
 @pytest.mark.parametrize("mutation", mutations().values(), ids=lambda m: m.id)
 def test_a_mutant_is_killed_by_its_declared_invariant(
-    mutation: Mutation, shown: list[Coordinate], monkeypatch: pytest.MonkeyPatch
+    mutation: Mutation,
+    shown: list[Coordinate],
+    monkeypatch: pytest.MonkeyPatch,
+    skip_broken_documents: Callable[[str], None],
 ) -> None:
+    skip_broken_documents(mutation.contract)
     # The kill is all that is asked here; a run looks on for a shallower sight of it.
     monkeypatch.setattr(runner, "PATIENCE", 0)
     result = judge_mutant(mutation, shown, SETTING)
