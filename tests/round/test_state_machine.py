@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 
 from medusa_conformance.line import Line, generated, greedy
 from medusa_conformance.strategies import acceptances, coordinates, trees
+from medusa_conformance.unlawful import refusal
 from medusa_manifests import tolerance
 from medusa_oracles import judge
 from medusa_oracles.judge import beyond
@@ -201,7 +202,7 @@ class Decoding(RuleBasedStateMachine):
 
     def refuses(self, asked: str, ask: Callable[[], Any]) -> None:
         self.reached[asked] += 1
-        self.findings(self.line.refusal(self.engine, asked, ask), {"COMMIT.VALIDATED_FIRST"})
+        self.findings(refusal(self.line, self.engine, asked, ask), {"COMMIT.VALIDATED_FIRST"})
 
     @contextmanager
     def lawful(self) -> Iterator[None]:
