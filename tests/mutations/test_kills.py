@@ -32,26 +32,20 @@ def hunt(stage: type[Any], killer: str, *names: str) -> MutantResult:
     return judge_mutant(made_up(stage, killer), [load(name) for name in names], SETTING)
 
 
-@pytest.fixture(scope="session")
-def shown() -> list[Coordinate]:
-    """The small frozen coordinates, in the order in which a run shows them."""
-    return [c for c in runner.frozen_coordinates() if c.nodes <= runner.SMALL]
-
-
 @pytest.mark.parametrize("mutation", mutations().values(), ids=lambda m: m.id)
 def test_a_mutant_is_killed_by_its_declared_invariant(
     mutation: Mutation,
-    shown: list[Coordinate],
+    small_coordinates: list[Coordinate],
     monkeypatch: pytest.MonkeyPatch,
     skip_broken_documents: Callable[[str], None],
 ) -> None:
     skip_broken_documents(mutation.contract)
     # The kill is all that is asked here; a run looks on for a shallower sight of it.
     monkeypatch.setattr(runner, "PATIENCE", 0)
-    result = judge_mutant(mutation, shown, SETTING)
+    result = judge_mutant(mutation, small_coordinates, SETTING)
     assert (result.status, result.crash) == ("killed", None)
     assert mutation.killer in result.fired
-    assert 1 <= result.examples <= len(shown)
+    assert 1 <= result.examples <= len(small_coordinates)
     assert mutant_result(result)["killed"] is True
 
 
