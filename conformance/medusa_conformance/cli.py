@@ -105,6 +105,8 @@ def verify(
 
     require_device(device)
     found = None if checkout is None else hash_checkout(checkout)
+    if report is not None:
+        reports.open_folder(report)
     chosen = tuple(name for name in CONTRACTS if name in contracts) if contracts else CONTRACTS
     setting = Setting(device, dtype, chosen)
     result = run_with_progress(setting, seed, max_examples)
@@ -113,7 +115,7 @@ def verify(
     if found is not None and not is_pinned(found):
         document["verdict"], code = "fail", 1
     if report is not None:
-        reports.write_whole(report, reports.report_files(document))
+        reports.write_report(report, document)
     show(document, as_json, render.verification)
     return code
 

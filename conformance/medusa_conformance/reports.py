@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Mapping
 from importlib import metadata
@@ -147,20 +148,28 @@ def plain(value: Any) -> Any:
     return value
 
 
-def write_whole(folder: Path, documents: Mapping[str, Any]) -> None:
-    """Write `documents` as JSON files of `folder`; a file is there whole or not at all."""
-    for name, document in documents.items():
-        target = folder / name
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(str(folder), "", f"cannot be written: {error.strerror}") from None
-        write_text(target, json.dumps(document, indent=2) + "\n")
+def open_folder(folder: Path) -> None:
+    """Make the folder of a report, before the run whose result would have no place."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(folder), "", f"cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK):
+        raise InputError(str(folder), "", "cannot be written to")
 
 
-def report_files(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The files of a report: the whole result, and each finding by itself."""
-    files: dict[str, Any] = {"report.json": document}
+def write_report(folder: Path, document: Mapping[str, Any]) -> None:
+    """`report.json` with the whole result, and `findings/` with each finding by itself.
+
+    Each file is there whole or not at all; findings of an earlier run go.
+    """
+    findings = folder / "findings"
+    open_folder(findings)
+    written = set()
     for number, finding in enumerate(document["findings"], 1):
-        files[f"findings/{number:02}-{finding['code']}.json"] = finding
-    return files
+        target = findings / f"{number:02}-{finding['code']}.json"
+        write_text(target, json.dumps(finding, indent=2) + "\n")
+        written.add(target)
+    for stale in set(findings.glob("[0-9][0-9]-*.json")) - written:
+        stale.unlink()
+    write_text(folder / "report.json", json.dumps(document, indent=2) + "\n")

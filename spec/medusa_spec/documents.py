@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import marshal
 import math
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -174,10 +175,26 @@ def validate(document: Any, schema_name: str, source: str, code: str | None = No
 
 def schema_errors(document: Any, schema_name: str) -> list[tuple[str, str]]:
     """Every place at which `document` leaves its schema, as (field, rule), outermost first."""
+    try:
+        # Version 2 writes equal documents equally, and 1, 1.0 and true differently.
+        exact = marshal.dumps(document, 2)
+    except ValueError:
+        # Not of plain values alone, which the schema will say.
+        return list(_errors(document, schema_name))
+    return list(_known_errors(exact, schema_name))
+
+
+# Validation takes milliseconds, and every mutant is shown the same few hundred documents.
+@lru_cache(maxsize=4096)
+def _known_errors(exact: bytes, schema_name: str) -> tuple[tuple[str, str], ...]:
+    return _errors(marshal.loads(exact), schema_name)
+
+
+def _errors(document: Any, schema_name: str) -> tuple[tuple[str, str], ...]:
     errors = sorted(
         _validator(schema_name).iter_errors(document), key=lambda e: (len(e.path), str(e.path))
     )
-    return [(_field(error), _rule(error)) for error in errors]
+    return tuple((_field(error), _rule(error)) for error in errors)
 
 
 def _field(error: jsonschema.ValidationError) -> str:
