@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from medusa_spec.arrays import FloatArray, IntArray
+from medusa_spec.arrays import FloatArray, IntArray, RankPath
 from medusa_spec.coordinate import Acceptance, Coordinate, Ranking, RowPosterior
 from medusa_spec.stages import Frontier, HeadState, TreeBuffers
 
@@ -112,3 +112,8 @@ def alter_head(given: HeadState, head: int) -> HeadState | None:
     projection = given.projection.copy()
     projection[head] = np.roll(projection[head], 1, axis=0)
     return replace(given, projection=projection)
+
+
+def unsorted(paths: tuple[RankPath, ...]) -> tuple[RankPath, ...]:
+    """The same tree in another order of its list, which decides nothing (clause T1)."""
+    return paths[::-1]

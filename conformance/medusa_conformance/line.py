@@ -24,7 +24,9 @@ from medusa_conformance.crafted import (
     random_heads,
     ranked_frontier,
     steered_logits,
+    unsorted,
 )
+from medusa_conformance.generation import generation
 from medusa_conformance.isolation import Isolated
 from medusa_conformance.probes import unlawful_documents
 from medusa_conformance.unlawful import (
@@ -34,7 +36,7 @@ from medusa_conformance.unlawful import (
     unlawful_staging,
 )
 from medusa_oracles.tree import derive_tree
-from medusa_spec.arrays import Array, RankPath
+from medusa_spec.arrays import Array
 from medusa_spec.coordinate import Acceptance, Coordinate
 from medusa_spec.errors import Refused
 from medusa_spec.stages import Frontier, Selection, TreeBuffers, arrays_of
@@ -73,7 +75,7 @@ class Line:
             unlawful_logits,
             unlawful_commit,
             unlawful_staging,
-            Line.generation,
+            generation,
         ):
             try:
                 yield from section(self)
@@ -302,50 +304,6 @@ class Line:
         proposal = engine.propose(tree, frontier, coordinate.topk, coordinate.policy.sentinel)
         return tree, proposal
 
-    def generation(self) -> Iterator[Trace]:
-        """Whole greedy generations: a used engine, one of its paths alone, and a fresh engine.
-
-        One under the coordinate's own policy follows where that is another.
-        """
-        coordinate = replace(self.coordinate, policy=greedy(self.coordinate))
-        prefix = coordinate.prefix
-        depth = max(map(len, coordinate.paths), default=0)
-        room = coordinate.capacity - len(prefix) - coordinate.nodes + 1
-        asked = min(room, 2 * depth + 3)
-        chain = deepest_chain(coordinate)
-
-        def generate(engine: Any, paths: Any, policy: Any = coordinate.policy) -> Any:
-            topk, end = coordinate.topk, coordinate.end_of_sequence
-            return engine.generate(prefix, asked, unsorted(paths), topk, policy, end)
-
-        engine, plain = self.engine(), self.engine()
-        # Another prompt of the same length: whatever survives of it must not be read again.
-        engine.prefill([(token + 1) % coordinate.model.vocabulary for token in prefix])
-        whole = generate(engine, coordinate.paths)
-        alone = generate(engine, chain)
-        fresh = generate(self.engine(), coordinate.paths)
-        passed = plain.forward([*prefix, *alone.tokens])
-        arrays = {
-            **generated("generation", whole),
-            **generated("chain", alone),
-            **generated("fresh", fresh),
-            "generation.asked": np.asarray(asked),
-            "generation.plain_logits": plain.forward([*prefix, *whole.tokens]).logits,
-            "chain.plain_logits": passed.logits,
-            "chain.plain_heads": passed.head_logits,
-            **arrays_of("chain.frontier", engine.prefill(prefix)),
-        }
-        documents = {"generation.prefix": prefix, "chain.path": chain[-1] if chain else ()}
-        yield self.trace(arrays, documents, coordinate=coordinate)
-        if self.coordinate.policy != coordinate.policy:
-            whole = generate(engine, coordinate.paths, self.coordinate.policy)
-            arrays = {
-                **generated("generation", whole),
-                "generation.asked": np.asarray(asked),
-                "generation.plain_logits": plain.forward([*prefix, *whole.tokens]).logits,
-            }
-            yield self.trace(arrays, {"generation.prefix": prefix})
-
 
 def own_tree(coordinate: Coordinate) -> TreeBuffers:
     """The tree as the oracles have it, to know which row a path is."""
@@ -371,28 +329,3 @@ def plain_passes(
         "plain.head_logits": np.stack(heads, axis=1),
         "plain.kv": np.stack(kv, axis=3),
     }
-
-
-def generated(name: str, decoded: Any) -> dict[str, Array]:
-    """A generation's arrays under one name."""
-    return {
-        f"{name}.tokens": np.array(decoded.tokens, np.int64),
-        f"{name}.published": np.array(decoded.published, np.int64),
-        f"{name}.frontiers": decoded.frontiers,
-    }
-
-
-def unsorted(paths: tuple[RankPath, ...]) -> tuple[RankPath, ...]:
-    """The same tree in another order of its list, which decides nothing (clause T1)."""
-    return paths[::-1]
-
-
-def greedy(coordinate: Coordinate) -> Any:
-    """The coordinate's policy, greedy."""
-    return replace(coordinate.policy, mode="greedy", temperature=0.0, tie_rule="first-maximal-path")
-
-
-def deepest_chain(coordinate: Coordinate) -> tuple[tuple[int, ...], ...]:
-    """The first of the deepest paths with its ancestors: a tree of one path."""
-    deepest = max(coordinate.paths, key=len, default=())
-    return tuple(deepest[:depth] for depth in range(1, len(deepest) + 1))

@@ -98,6 +98,18 @@ class TemperatureIgnored(PosteriorStage):
         return judging
 
 
+@mutant("judged-by-epsilon-alone")
+class JudgedByEpsilonAlone(PosteriorStage):
+    epsilon = 0.0
+
+    def threshold(self, entropy: Tensor, policy: Policy) -> Tensor:
+        self.epsilon = policy.epsilon
+        return super().threshold(entropy, policy)
+
+    def exceeds(self, probability: Tensor, threshold: Tensor) -> Tensor:
+        return probability > self.epsilon
+
+
 @mutant("probability-sum-tie")
 class ProbabilitySumTie(PosteriorStage):
     def score(self, probability: Tensor, longest: int) -> Tensor:

@@ -39,6 +39,21 @@ class PrefillHeadsFromFirstRow(RoundStage):
         return replace(last, heads=floats(head_logits[:, 0]))
 
 
+@mutant("typical-generation-greedy")
+class TypicalGenerationGreedy(RoundStage):
+    def round(
+        self,
+        engine: ReferenceEngine,
+        tree: TreeBuffers,
+        frontier: Frontier,
+        topk: int,
+        policy: Policy,
+        end_of_sequence: int | None,
+    ) -> CommitPlan:
+        strict = replace(policy, mode="greedy")
+        return super().round(engine, tree, frontier, topk, strict, end_of_sequence)
+
+
 @mutant("idle-round")
 class IdleRound(RoundStage):
     def round(

@@ -221,6 +221,24 @@ def temperature(trace: Trace) -> Iterator[Finding]:
         yield from _close_edges("POSTERIOR.TEMPERATURE", message, expected, "probability", trace)
 
 
+@oracle("POSTERIOR.TYPICAL_MATCH", *_GIVEN, "selection.passes", applies=_typical)
+def typical_match(trace: Trace) -> Iterator[Finding]:
+    """Clause P16, from the given logits alone; rounding may decide an edge at its threshold."""
+    candidates, observed = trace["selection.candidates"], trace["selection.passes"]
+    if not _finite(trace):
+        return
+    derived = derive_selection(candidates, _judged(trace), trace.coordinate.policy)
+    assert derived.probability is not None
+    assert derived.threshold is not None
+    if observed.shape == derived.passes.shape:
+        tolerance = trace.policy_tolerance
+        near = tolerance.atol + tolerance.rtol * derived.threshold
+        decided = np.abs(derived.probability - derived.threshold) > near
+        observed = np.where(decided & (candidates[:, 1:] >= 0), observed, derived.passes)
+    message = "an edge does not pass exactly when its token is above the threshold"
+    yield from equal("POSTERIOR.TYPICAL_MATCH", message, derived.passes, observed, _EDGE)
+
+
 @oracle(
     "POSTERIOR.LIKELIHOOD_TIE",
     "selection.lengths",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from medusa_oracles.judge import beyond, close, oracle
+from medusa_oracles.judge import beyond, close, equal, oracle
 from medusa_spec.arrays import FloatArray
 from medusa_spec.findings import Finding
 from medusa_spec.trace import Tolerance, Trace
@@ -239,6 +239,29 @@ def prefill_frontier(trace: Trace) -> Iterator[Finding]:
     yield from close(code, f"{message} target logits", target, observed, ("token",), within)
     observed = trace["chain.frontier.heads"]
     yield from close(code, f"{message} head logits", heads, observed, ("head", "token"), within)
+
+
+@oracle(
+    "ROUND.GENERATION_IS_ROUNDS",
+    *_OUTPUT,
+    "generation.published",
+    "rounds.tokens",
+    "rounds.published",
+)
+def generation_is_rounds(trace: Trace) -> Iterator[Finding]:
+    """Clause R11. A greedy choice that rounding alone could exchange is not held against either."""
+    code, message = "ROUND.GENERATION_IS_ROUNDS", "a generation is not what its rounds publish"
+    expected, observed = trace["rounds.tokens"], trace["generation.tokens"]
+    if expected.shape == observed.shape and (expected != observed).any():
+        place = int((expected != observed).argmax())
+        row = trace["generation.plain_logits"][len(trace["generation.prefix"]) - 1 + place]
+        if _greedy(trace) and _undecided(row, trace.tolerance):
+            return
+    found = list(equal(code, f"{message}: tokens", expected, observed, ("place",)))
+    if not found:
+        grown = trace["rounds.published"], trace["generation.published"]
+        found = list(equal(code, f"{message}: tokens a round", *grown, ("round",)))
+    yield from found
 
 
 def _same_output(code: str, message: str, other: str, trace: Trace) -> Iterator[Finding]:

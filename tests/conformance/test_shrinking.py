@@ -10,6 +10,7 @@ import hypothesis
 import numpy as np
 import pytest
 
+from medusa_conformance.generation import generation
 from medusa_conformance.line import Line
 from medusa_conformance.strategies import coordinates
 from medusa_manifests import tolerance
@@ -100,7 +101,7 @@ PLANTED: dict[str, tuple[Stages, Section, str]] = {
     ),
     "round": (
         Stages(round=KeepsTheFirstFrontier),
-        Line.generation,
+        generation,
         "ROUND.FRONTIER_FEEDS_NEXT",
     ),
 }

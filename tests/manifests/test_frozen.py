@@ -48,6 +48,7 @@ OURS = {
     "end-of-sequence",
     "two-blocks",
     "own-acceptance",
+    "own-acceptance-typical",
     "end-of-sequence-zero",
     "long-prefix",
 }

@@ -42,7 +42,7 @@ GROWING = {
     "chain.plain_heads": 1,
     **{
         f"{name}.{part}": 0
-        for name in ("generation", "chain", "fresh")
+        for name in ("generation", "chain", "fresh", "rounds")
         for part in ("tokens", "published", "frontiers", "plain_logits")
     },
 }

@@ -89,6 +89,11 @@ CASES: dict[str, tuple[str, Callable[[Trace], dict[str, Any]]]] = {
         "typical",
         lambda t: {"selection.probability": _untempered(t)},
     ),
+    # Another rule decides: no edge passes, far from every threshold.
+    "POSTERIOR.TYPICAL_MATCH": (
+        "typical",
+        lambda t: {"selection.passes": np.zeros_like(t["selection.passes"])},
+    ),
     "POSTERIOR.LIKELIHOOD_TIE": ("typical", _greater_sum),
     "POSTERIOR.SENTINEL": (
         "greedy",

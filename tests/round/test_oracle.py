@@ -59,6 +59,8 @@ def trace(coordinate: Any) -> Trace:
         "chain.frontier.target": begun[0],
         "chain.frontier.heads": begun[1],
         "fresh.tokens": np.array(OUTPUT),
+        "rounds.tokens": np.array(OUTPUT),
+        "rounds.published": np.array([3, 3, 1]),
         "round.visible_kv": kv,
         "round.fresh_kv": kv + 1e-9,
     }
@@ -91,6 +93,8 @@ CASES: dict[str, Callable[[Trace], dict[str, Any]]] = {
     "ROUND.PREFILL_FRONTIER": lambda t: {
         "chain.frontier.heads": _at(t["chain.frontier.heads"], 1, 0.25)
     },
+    # The stages publish the same tokens in other rounds.
+    "ROUND.GENERATION_IS_ROUNDS": lambda _: {"rounds.published": np.array([3, 2, 2])},
     "ROUND.RESTARTABLE": lambda t: {"fresh.tokens": _at(t["fresh.tokens"], 0, 12)},
     "ROUND.LAWFUL_NEVER_REFUSED": lambda _: {"round.refused": "no room"},
 }
@@ -123,8 +127,9 @@ def test_rounding_decides_nothing(gap: float, heard: bool, trace: Trace, fired: 
     tokens = _at(trace["generation.tokens"], 3, 6)
     changes = {"generation.plain_logits": plain, "generation.tokens": tokens}
     changes["generation.frontiers"] = plain[[4, 7, 10]]
-    greedy = {"ROUND.GREEDY_EQUALS_PLAIN", "ROUND.TREE_INDEPENDENT", "ROUND.RESTARTABLE"}
-    assert fired(trace, changes) == (greedy if heard else set())
+    outputs = {"TREE_INDEPENDENT", "RESTARTABLE", "GENERATION_IS_ROUNDS", "GREEDY_EQUALS_PLAIN"}
+    expected = {f"ROUND.{name}" for name in outputs} if heard else set()
+    assert fired(trace, changes) == expected
 
 
 @pytest.mark.parametrize(("asked", "heard"), [(7, set()), (9, set()), (6, {"ROUND.PROGRESS"})])

@@ -22,7 +22,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from medusa_conformance.line import Line, generated, greedy
+from medusa_conformance.generation import generated, greedy
+from medusa_conformance.line import Line
 from medusa_conformance.strategies import acceptances, coordinates, trees
 from medusa_conformance.unlawful import refusal
 from medusa_manifests import tolerance
@@ -130,7 +131,7 @@ class Decoding(RuleBasedStateMachine):
     @rule(how_many=st.sampled_from((1, 2, 3, 5, 8, 40)), prefix=PREFIXES)
     def generate(self, how_many: int, prefix: list[int]) -> None:
         coordinate = self.coordinate
-        policy, end = greedy(coordinate), coordinate.end_of_sequence
+        policy, end = greedy(coordinate.policy), coordinate.end_of_sequence
         given = (prefix, how_many, coordinate.paths, coordinate.topk, policy, end)
         if len(prefix) + how_many - 1 + coordinate.nodes > coordinate.capacity:
             asked = "a generation that may not fit"

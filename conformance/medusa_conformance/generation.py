@@ -1,0 +1,121 @@
+"""Whole generations: on a used engine, on one path alone, on a fresh engine, and stage by stage.
+
+A section of a `line.Line`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from medusa_conformance.crafted import unsorted
+from medusa_spec.arrays import Array, RankPath
+from medusa_spec.coordinate import Coordinate, Policy
+from medusa_spec.stages import arrays_of
+from medusa_spec.trace import Trace
+
+if TYPE_CHECKING:
+    from medusa_conformance.line import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What every generation of a coordinate is asked for: as many tokens as its cache can take."""
+
+    coordinate: Coordinate
+    tokens: int
+
+    def generate(self, engine: Any, paths: Sequence[RankPath], policy: Policy) -> Any:
+        """The engine's own loop."""
+        planned = self.coordinate
+        tree, end = unsorted(tuple(paths)), planned.end_of_sequence
+        return engine.generate(planned.prefix, self.tokens, tree, planned.topk, policy, end)
+
+    def drive(self, engine: Any, policy: Policy) -> dict[str, Array]:
+        """The same, round by round through the engine's stages."""
+        planned, end = self.coordinate, self.coordinate.end_of_sequence
+        tree = engine.compile_tree(
+            unsorted(planned.paths), planned.topk, policy.retrieval_order, policy.sentinel
+        )
+        frontier = engine.prefill(planned.prefix)
+        output: list[int] = []
+        published: list[int] = []
+        # A lawful round publishes at least one token, so no more rounds than tokens are needed.
+        for _ in range(self.tokens):
+            proposal = engine.propose(tree, frontier, planned.topk, policy.sentinel)
+            verified = engine.verify(tree, proposal.packed)
+            selection = engine.select(proposal.candidates, verified.path_logits, policy)
+            plan = engine.commit(selection.path, selection.accepted, end)
+            frontier = plan.frontier
+            published.append(len(plan.tokens))
+            output += [int(token) for token in plan.tokens]
+            if len(output) >= self.tokens or output[-1:] == [end]:
+                break
+        return {
+            "rounds.tokens": np.array(output[: self.tokens], np.int64),
+            "rounds.published": np.array(published, np.int64),
+        }
+
+
+def generation(line: Line) -> Iterator[Trace]:
+    """Greedy generations, and one under the coordinate's own policy where that is another."""
+    own = line.coordinate.policy
+    coordinate = replace(line.coordinate, policy=greedy(own))
+    prefix = coordinate.prefix
+    depth = max(map(len, coordinate.paths), default=0)
+    room = coordinate.capacity - len(prefix) - coordinate.nodes + 1
+    asked = Asked(coordinate, min(room, 2 * depth + 3))
+    chain = deepest_chain(coordinate)
+
+    engine, plain = line.engine(), line.engine()
+    # Another prompt of the same length: whatever survives of it must not be read again.
+    engine.prefill([(token + 1) % coordinate.model.vocabulary for token in prefix])
+    whole = asked.generate(engine, coordinate.paths, coordinate.policy)
+    alone = asked.generate(engine, chain, coordinate.policy)
+    fresh = asked.generate(line.engine(), coordinate.paths, coordinate.policy)
+    passed = plain.forward([*prefix, *alone.tokens])
+    arrays = {
+        **generated("generation", whole),
+        **generated("chain", alone),
+        **generated("fresh", fresh),
+        **asked.drive(engine, coordinate.policy),
+        "generation.asked": np.asarray(asked.tokens),
+        "generation.plain_logits": plain.forward([*prefix, *whole.tokens]).logits,
+        "chain.plain_logits": passed.logits,
+        "chain.plain_heads": passed.head_logits,
+        **arrays_of("chain.frontier", engine.prefill(prefix)),
+    }
+    documents = {"generation.prefix": prefix, "chain.path": chain[-1] if chain else ()}
+    yield line.trace(arrays, documents, coordinate=coordinate)
+    if own != coordinate.policy:
+        whole = asked.generate(engine, coordinate.paths, own)
+        arrays = {
+            **generated("generation", whole),
+            **asked.drive(engine, own),
+            "generation.asked": np.asarray(asked.tokens),
+            "generation.plain_logits": plain.forward([*prefix, *whole.tokens]).logits,
+        }
+        yield line.trace(arrays, {"generation.prefix": prefix})
+
+
+def generated(name: str, decoded: Any) -> dict[str, Array]:
+    """A generation's arrays under one name."""
+    return {
+        f"{name}.tokens": np.array(decoded.tokens, np.int64),
+        f"{name}.published": np.array(decoded.published, np.int64),
+        f"{name}.frontiers": decoded.frontiers,
+    }
+
+
+def greedy(policy: Policy) -> Policy:
+    """The same policy, greedy."""
+    return replace(policy, mode="greedy", temperature=0.0, tie_rule="first-maximal-path")
+
+
+def deepest_chain(coordinate: Coordinate) -> tuple[RankPath, ...]:
+    """The first of the deepest paths with its ancestors: a tree of one path."""
+    deepest = max(coordinate.paths, key=len, default=())
+    return tuple(deepest[:depth] for depth in range(1, len(deepest) + 1))
