@@ -19,6 +19,7 @@ from medusa_spec.registry import CONTRACTS, invariants
 
 if TYPE_CHECKING:
     from medusa_conformance.runner import Setting, Verification
+    from medusa_mutations import Mutation
 
 # torch, rich and the mutants are imported by the commands that use them: `derive` starts at once.
 
@@ -254,6 +255,7 @@ def explain(code: str, as_json: bool) -> int:
     """Explain one invariant: the rule, its source, its oracle, its mutants, a minimal example."""
     from medusa_conformance import render
     from medusa_conformance.reports import explanation_document
+    from medusa_mutations import mutations
 
     if code not in invariants():
         from difflib import get_close_matches
@@ -261,43 +263,38 @@ def explain(code: str, as_json: bool) -> int:
         close = get_close_matches(code.upper(), invariants(), n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise InputError("CODE", "", f"{code} is not an invariant{hint}")
-    show(explanation_document(code, minimal_example(code)), as_json, render.explanation)
+    breaks = next(m for m in mutations().values() if m.killer == code)
+    show(explanation_document(code, minimal_example(breaks)), as_json, render.explanation)
     return 0
 
 
-def minimal_example(code: str) -> dict[str, Any] | None:
-    """The smallest frozen coordinate on which a mutant of `code` is found, and the finding."""
+def minimal_example(mutation: Mutation) -> dict[str, Any]:
+    """What the killer finds on the coordinate that exposes a mutant."""
     import torch
 
-    from medusa_conformance.line import Crash
-    from medusa_conformance.runner import (
-        Setting,
-        frozen_coordinates,
-        line_of,
-        reference_factory,
-    )
-    from medusa_mutations import mutations
+    import medusa_manifests
+    from medusa_conformance.runner import Setting, line_of, reference_factory
     from medusa_oracles import judge
+    from medusa_spec.trace import Trace
 
     torch.set_num_threads(1)
     setting = Setting("cpu", "float64")
-    contract = frozenset({invariants()[code].contract})
-    mutation = next(m for m in mutations().values() if m.killer == code)
-    factory = reference_factory(setting, mutation)
-    for coordinate in sorted(frozen_coordinates(), key=lambda c: c.nodes):
-        # The line is lazy: what comes behind the first finding is not run.
-        for seen in line_of(factory, coordinate, setting).run():
-            if isinstance(seen, Crash):
-                continue
-            for finding in judge(seen, contract).findings:
-                if finding.code == code:
-                    return {
-                        "mutant": mutation.id,
-                        "coordinate": coordinate.name,
-                        "nodes": coordinate.nodes,
-                        "finding": str(finding),
-                    }
-    return None
+    coordinate = medusa_manifests.load(mutation.exposed_by)
+    line = line_of(reference_factory(setting, mutation), coordinate, setting)
+    # The line is lazy: what comes behind the first finding is not run.
+    findings = (
+        finding
+        for seen in line.run()
+        if isinstance(seen, Trace)
+        for finding in judge(seen, frozenset({mutation.contract})).findings
+        if finding.code == mutation.killer
+    )
+    return {
+        "mutant": mutation.id,
+        "coordinate": coordinate.name,
+        "nodes": coordinate.nodes,
+        "finding": str(next(findings)),
+    }
 
 
 @cli.command()

@@ -322,12 +322,9 @@ def explanation(document: Mapping[str, Any]) -> RenderableType:
     parts += [Text("broken by", style="dim")]
     parts += [indented(facts([(m["id"], m["sentence"]) for m in document["mutants"]]))]
     example = document["example"]
-    if example is not None:
-        words = (
-            f"The smallest frozen coordinate on which {example['mutant']} is found is"
-            f" {example['coordinate']}, {example['nodes']} rows:"
-        )
-        parts += [Text(), Text(words), indented(Text(example["finding"], style="red"))]
+    rows = "1 row" if example["nodes"] == 1 else f"{example['nodes']} rows"
+    words = f"{example['coordinate']}, of {rows}, exposes {example['mutant']}:"
+    parts += [Text(), Text(words), indented(Text(example["finding"], style="red"))]
     return Group(*parts)
 
 

@@ -100,13 +100,14 @@ def mutation_document(mutation: Mutation) -> dict[str, Any]:
         "section": mutation.section,
         "killer": mutation.killer,
         "origin": mutation.origin,
+        "exposed_by": mutation.exposed_by,
         "preserves": mutation.preserves,
         "sentence": mutation.sentence,
         "stage": f"{mutation.stage.__module__}.{mutation.stage.__qualname__}",
     }
 
 
-def explanation_document(code: str, example: Mapping[str, Any] | None) -> dict[str, Any]:
+def explanation_document(code: str, example: Mapping[str, Any]) -> dict[str, Any]:
     """What `explain --json` prints."""
     invariant, entry = invariants()[code], oracles()[code]
     document = {

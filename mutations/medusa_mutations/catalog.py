@@ -38,6 +38,8 @@ Stage = TypeVar("Stage", bound=type[Any])
 class Mutation:
     """One named corruption. `killer` is the invariant that must find it.
 
+    `exposed_by` names a frozen coordinate on which it does, the smallest when it was chosen.
+
     `preserves` says what the corruption leaves as it was; `stage` is the class that replaces the
     engine's own, and differs from it in what `sentence` says.
     """
@@ -47,6 +49,7 @@ class Mutation:
     section: str
     killer: str
     origin: Literal["article", "wild"]
+    exposed_by: str
     preserves: str
     sentence: str
     stage: type[Any]

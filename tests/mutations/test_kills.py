@@ -15,7 +15,6 @@ from medusa_mutations import Mutation, coordinate, heads, mutations
 from medusa_mutations import tree as broken_tree
 from medusa_reference_engine.heads import HeadTensors
 from medusa_reference_engine.tree import TreeStage
-from medusa_spec import Coordinate
 from medusa_spec.registry import SIGHTS, invariants
 
 SETTING = Setting("cpu", "float64")
@@ -24,7 +23,9 @@ SETTING = Setting("cpu", "float64")
 def made_up(stage: type[Any], killer: str) -> Mutation:
     """A mutation that no catalog lists."""
     contract = killer.split(".")[0].lower()
-    return Mutation("made-up", contract, "0x00", killer, "article", "anything", "anything", stage)
+    return Mutation(
+        "made-up", contract, "0x00", killer, "article", "six-node", "anything", "anything", stage
+    )
 
 
 def hunt(stage: type[Any], killer: str, *names: str) -> MutantResult:
@@ -33,19 +34,15 @@ def hunt(stage: type[Any], killer: str, *names: str) -> MutantResult:
 
 
 @pytest.mark.parametrize("mutation", mutations().values(), ids=lambda m: m.id)
-def test_a_mutant_is_killed_by_its_declared_invariant(
+def test_a_mutant_is_killed_on_the_coordinate_that_exposes_it(
     mutation: Mutation,
-    small_coordinates: list[Coordinate],
     monkeypatch: pytest.MonkeyPatch,
     skip_broken_documents: Callable[[str], None],
 ) -> None:
     skip_broken_documents(mutation.contract)
-    # The kill is all that is asked here; a run looks on for a shallower sight of it.
-    monkeypatch.setattr(runner, "PATIENCE", 0)
-    result = judge_mutant(mutation, small_coordinates, SETTING)
-    assert (result.status, result.crash) == ("killed", None)
+    result = judge_mutant(mutation, [load(mutation.exposed_by)], SETTING)
+    assert (result.status, result.crash, result.examples) == ("killed", None, 1)
     assert mutation.killer in result.fired
-    assert 1 <= result.examples <= len(small_coordinates)
     assert mutant_result(result)["killed"] is True
 
 
