@@ -7,6 +7,7 @@ import marshal
 import math
 from functools import cache, lru_cache
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,12 @@ from medusa_spec.errors import InputError
 
 SIZE_LIMIT = 4 * 1024 * 1024
 """Bytes; the 4,095-node benchmark tree takes about 80 kB, so a larger file is a mistake."""
+
+DIGIT_LIMIT = 300
+"""Characters of a YAML number; one in base 60 takes time that grows with their square."""
+
+ERROR_LIMIT = 100
+"""Schema errors looked at: a list of a million wrong entries has as many, and one is shown."""
 
 NODE_LIMIT = 16_384
 """Paths in one tree; its mask alone is N*N, so the limit keeps it under 256 MiB."""
@@ -106,6 +113,14 @@ class _Loader(yaml.SafeLoader):
             keys.add(key)
         return super().construct_mapping(node, deep)
 
+    def construct_scalar(self, node: Any) -> Any:
+        number = node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+        if number and len(node.value) > DIGIT_LIMIT:
+            raise yaml.MarkedYAMLError(
+                problem="a number has too many digits", problem_mark=node.start_mark
+            )
+        return super().construct_scalar(node)
+
 
 def parse_yaml(text: str, source: str) -> Any:
     """A YAML document of plain values: no tags, no aliases, keys that are strings."""
@@ -139,7 +154,8 @@ def schema(name: str) -> dict[str, Any]:
 
 def _is_integer(_: Any, value: Any) -> bool:
     # JSON Schema also takes 10.0 for an integer; a rank or a size of that type would break later.
-    return isinstance(value, int) and not isinstance(value, bool)
+    # An integer beyond a double would be no number, and so keep no bound.
+    return isinstance(value, int) and _is_number(_, value)
 
 
 def _is_number(_: Any, value: Any) -> bool:
@@ -174,7 +190,7 @@ def validate(document: Any, schema_name: str, source: str, code: str | None = No
 
 
 def schema_errors(document: Any, schema_name: str) -> list[tuple[str, str]]:
-    """Every place at which `document` leaves its schema, as (field, rule), outermost first."""
+    """`ERROR_LIMIT` places where `document` leaves its schema, (field, rule), outermost first."""
     try:
         # Version 2 writes equal documents equally, and 1, 1.0 and true differently.
         exact = marshal.dumps(document, 2)
@@ -192,7 +208,8 @@ def _known_errors(exact: bytes, schema_name: str) -> tuple[tuple[str, str], ...]
 
 def _errors(document: Any, schema_name: str) -> tuple[tuple[str, str], ...]:
     errors = sorted(
-        _validator(schema_name).iter_errors(document), key=lambda e: (len(e.path), str(e.path))
+        islice(_validator(schema_name).iter_errors(document), ERROR_LIMIT),
+        key=lambda e: (len(e.path), str(e.path)),
     )
     return tuple((_field(error), _rule(error)) for error in errors)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,8 @@ def test_a_broken_rule_is_named_by_its_code(base, tmp_path, change, field, rule,
         (put("policy.epsilon", float("nan")), "policy.epsilon", "nan is not of type 'number'"),
         (put("policy.alpha", float("inf")), "policy.alpha", "inf is not of type 'number'"),
         (put("policy.seed", 2**63), "policy.seed", "is greater than the maximum"),
+        (put("name", "two-lines\n"), "name", r"'two-lines\n' does not match"),
+        (put("posterior.0.probabilities", {"7\n": 0.9}), "posterior[0].probabilities", r"'7\n'"),
     ],
 )
 def test_a_document_that_leaves_its_schema(base, tmp_path, change, place, rule):
@@ -173,6 +176,21 @@ def test_a_document_that_leaves_its_schema(base, tmp_path, change, place, rule):
     assert text.startswith(f"{file}: {place}: " if place else f"{file}: ")
     assert rule in text
     assert text.endswith(" (COORDINATE.SCHEMA)")
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (put("heads", 10**400), "heads"),
+        (put("capacity", -(10**400)), "capacity"),
+        (put("paths.0", [10**400]), "paths[0][0]"),
+    ],
+)
+def test_an_integer_beyond_every_bound(base, change, place):
+    changed = copy.deepcopy(base)
+    change(changed)
+    text = refusal(changed, lambda document: coordinate_from(document, "m.yaml"))
+    assert text == f"m.yaml: {place}: breaks the rule type: integer (COORDINATE.SCHEMA)"
 
 
 @pytest.mark.parametrize(
@@ -247,6 +265,9 @@ def test_frozen_values_have_the_shape_of_their_tree(change, place, rule):
         ("open.yaml", b"a: [1, 2", "not plain YAML: expected ',' or ']'"),
         ("control.yaml", b"a: \x00", "not plain YAML: unacceptable character"),
         ("date.yaml", b"a: 2020-13-45", "not plain YAML: month must be in 1..12"),
+        ("sixty.yaml", b"a: 1" + b":00" * 200 + b".0", "column 4: not plain YAML: a number has"),
+        ("sixty.yaml", b"a: 1" + b":00" * 500_000, "a number has too many digits"),
+        ("hex.yaml", b"[[0x" + b"f" * 10_000 + b"]]", "a number has too many digits"),
         ("latin.yaml", "name: Größe".encode("latin-1"), "is not UTF-8 at byte 8"),
         ("empty.yaml", b"", "None is not of type 'object'"),
         ("cut.json", b'{"name": "a31", "paths": [[0], [', "line 1 column 33: not JSON"),
@@ -300,6 +321,13 @@ def test_many_keys_are_read_in_linear_time(tmp_path):
     file = tmp_path / "keys.json"
     file.write_text(json.dumps({str(i): i for i in range(100_000)}), "utf-8")
     assert len(load_document(file)) == 100_000
+
+
+def test_a_million_errors_are_one_error():
+    document, started = [0] * 1_000_000, time.process_time()
+    text = refusal(document, lambda listed: choices_from(listed, "c.json", 4))
+    assert text == "c.json: [0]: 0 is not of type 'array'"
+    assert time.process_time() - started < 10
 
 
 def test_json_and_yaml_give_the_same_coordinate(base, tmp_path):
