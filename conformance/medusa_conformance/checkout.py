@@ -11,6 +11,13 @@ from medusa_spec.loading import source_pin
 
 def hash_checkout(folder: Path) -> dict[str, str]:
     """Each pinned file: `matches`, `differs` or `missing`."""
+    try:
+        return _hash(folder)
+    except OSError as error:
+        raise InputError(str(folder), "", f"cannot be read: {error.strerror}") from None
+
+
+def _hash(folder: Path) -> dict[str, str]:
     if not folder.is_dir():
         raise InputError(str(folder), "", "is not a directory with a checkout")
     found = {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from medusa_spec.documents import load_document, validate
-from medusa_spec.errors import InputError
+from medusa_spec.errors import InputError, one_line
 from medusa_spec.loading import choices_from, coordinate_from
 from medusa_spec.registry import CONTRACTS, invariants
 
@@ -108,6 +108,7 @@ def verify(
     found = None if checkout is None else hash_checkout(checkout)
     if report is not None:
         reports.open_folder(report)
+        reports.open_folder(report / "findings")
     chosen = tuple(name for name in CONTRACTS if name in contracts) if contracts else CONTRACTS
     setting = Setting(device, dtype, chosen)
     result = run_with_progress(setting, seed, max_examples)
@@ -328,21 +329,41 @@ def show(
 
 def main() -> None:
     """Run the command line; bad input is one line on standard error."""
+    code, line = USAGE_ERROR, ""
     try:
-        sys.exit(cli.main(standalone_mode=False))
+        code = cli.main(standalone_mode=False)
+        if sys.stdout is not None:
+            # Here and not at the interpreter's end, where it would fail with a code of its own.
+            sys.stdout.flush()
     except InputError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(USAGE_ERROR)
+        line = f"error: {error}"
     except click.ClickException as error:
-        click.echo(f"error: {error.format_message()}", err=True)
-        sys.exit(USAGE_ERROR)
+        line = f"error: {one_line(error.format_message())}"
     except click.Abort:
-        click.echo("interrupted", err=True)
-        sys.exit(130)
+        code, line = 130, "interrupted"
     except BrokenPipeError:
-        # The reader went away; flushing what is left of the output would fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        # The reader went away, and has seen what it wanted.
+        code = 1
+    except OSError as error:
+        code, line = USAGE_ERROR, f"error: {one_line(str(error))}"
+    leave(code, line)
+
+
+def leave(code: int, line: str) -> None:
+    """Exit with this code, whatever becomes of a last line and of what is still to be written."""
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+    try:
+        if line:
+            click.echo(line, err=True)
+    except OSError:
+        pass
+    for stream in streams:
+        try:
+            stream.flush()
+        except OSError:
+            # What it still holds goes nowhere; the interpreter would try, and fail, once more.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from medusa_oracles.tree import derive_parents, derive_tree
 from medusa_oracles.verification import derive_positions, derive_staged_rows
 from medusa_spec.arrays import RankPath
@@ -30,7 +32,7 @@ def derivation_document(
         "paths": [list(path) for path in tree.paths[1:]],
         "parents": derive_parents(tree.paths).tolist(),
         "tree_indices": tree.slots.tolist(),
-        "attention_mask": tree.mask.astype(int).tolist(),
+        "attention_mask": tree.mask.astype(np.uint8).tolist(),
         "position_ids": tree.depths.tolist(),
         "retrieve_indices": tree.retrieval.tolist(),
     }

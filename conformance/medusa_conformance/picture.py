@@ -90,8 +90,7 @@ def picture(document: Mapping[str, Any]) -> ElementTree.Element:
         height=str(page.height),
         viewBox=f"0 0 {page.width} {page.height}",
     )
-    # A file's name may hold what XML cannot.
-    name = "".join(letter if letter.isprintable() else "\ufffd" for letter in document["name"])
+    name = shown_name(document)
     title = f"{name}: the tree, its attention mask and its retrieval rows"
     ElementTree.SubElement(svg, "title").text = title
     ElementTree.SubElement(svg, "style").text = STYLE
@@ -103,6 +102,11 @@ def picture(document: Mapping[str, Any]) -> ElementTree.Element:
     _mask(svg, document, page)
     _retrieval(svg, document, page)
     return svg
+
+
+def shown_name(document: Mapping[str, Any]) -> str:
+    """The name; a file's may hold what XML cannot, and what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in document["name"])
 
 
 def headline(document: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from medusa_conformance.picture import headline
+from medusa_conformance.picture import headline, shown_name
 from medusa_spec.registry import SIGHTS, Sight, invariants
 
 COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
@@ -227,7 +227,7 @@ def verdict(document: Mapping[str, Any]) -> RenderableType:
 
 def derivation(document: Mapping[str, Any]) -> RenderableType:
     """Every buffer of one tree, a row per packed row."""
-    head = Text(document["name"], style="bold")
+    head = Text(shown_name(document), style="bold")
     head.append(f"  {', '.join(headline(document))}", style="not bold dim")
     whole, narrow = _buffers(document, mask=True), _buffers(document, mask=False)
     hint = f"No room here for the mask of {document['nodes']} rows; --json has it."
@@ -330,15 +330,22 @@ def explanation(document: Mapping[str, Any]) -> RenderableType:
 
 def show(result: RenderableType) -> None:
     """Print for a terminal as wide as it is; for a pipe as plain lines, none of them wrapped."""
+    if sys.stdout is None:
+        # Closed by the caller, who asks for the exit code alone.
+        return
     console = Console(highlight=False)
     if console.is_terminal:
-        console.print(result)
-        return
-    buffer = StringIO()
-    plain = Console(file=buffer, width=UNBOUNDED, color_system=None, highlight=False)
-    plain.print(result)
-    # Tables pad their cells.
-    text = "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
+        # COLUMNS may say 0, and nothing would be shown.
+        console.width = console.width or 80
+        with console.capture() as captured:
+            console.print(result)
+        text = captured.get()
+    else:
+        buffer = StringIO()
+        plain = Console(file=buffer, width=UNBOUNDED, color_system=None, highlight=False)
+        plain.print(result)
+        # Tables pad their cells.
+        text = "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
     encoding = sys.stdout.encoding or "utf-8"
     try:
         text.encode(encoding)

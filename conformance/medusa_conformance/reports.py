@@ -172,5 +172,6 @@ def write_report(folder: Path, document: Mapping[str, Any]) -> None:
         write_text(target, json.dumps(finding, indent=2) + "\n")
         written.add(target)
     for stale in set(findings.glob("[0-9][0-9]-*.json")) - written:
-        stale.unlink()
+        if stale.is_file():
+            stale.unlink(missing_ok=True)
     write_text(folder / "report.json", json.dumps(document, indent=2) + "\n")

@@ -16,7 +16,7 @@ class InputError(Exception):
         self.code = code
         place = f"{source}: {field}" if field else source
         suffix = f" ({code})" if code else ""
-        super().__init__(_one_line(f"{place}: {rule}{suffix}"))
+        super().__init__(one_line(f"{place}: {rule}{suffix}"))
 
 
 class Refused(Exception):
@@ -26,6 +26,7 @@ class Refused(Exception):
     """
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """The text with every character spelled out that would not show, or would start a line."""
     # Names in an untrusted document may hold line breaks, terminal codes or lone surrogates.
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

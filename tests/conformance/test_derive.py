@@ -245,6 +245,15 @@ def test_a_missing_file_and_a_directory(refuse: Refuse, tmp_path: Path) -> None:
     assert refuse("derive", "none.yaml") == "none.yaml: no such file"
     assert refuse("derive", tmp_path) == f"{tmp_path}: is a directory; a file is needed"
     assert refuse("derive", "a\nb.yaml") == r"a\nb.yaml: no such file"
+    assert refuse("derive", "x", "a\nb\x1b[31m").endswith(r"(a\nb\x1b[31m)")
+
+
+def test_a_terminal_never_obeys_a_files_name(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "a\x1b[31m\nb.json"
+    file.write_text("[]", "utf-8")
+    answer = call("derive", file)
+    assert answer.out.splitlines()[0].startswith("a\ufffd[31m\ufffdb  1 row, ")
+    assert derived(call, file)["name"] == "a\x1b[31m\nb"
 
 
 @pytest.mark.parametrize(
@@ -301,6 +310,7 @@ def test_a_checkout_that_is_no_directory(refuse: Refuse, choices: Call) -> None:
     for folder in ("nowhere", file):
         line = refuse("derive", file, "--checkout", folder)
         assert line == f"{folder}: is not a directory with a checkout"
+    assert "xxx: cannot be read: " in refuse("derive", file, "--checkout", "x" * 5000)
 
 
 LIGHT = """
@@ -338,3 +348,36 @@ def test_another_process_says_the_same(python: Call, choices: Call, call: Call) 
     answer = python("-m", "medusa_conformance.cli", "derive", "none.json")
     assert (answer.returncode, answer.stdout) == (3, "")
     assert answer.stderr == "error: none.json: no such file\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_output_that_has_no_room_is_one_error(
+    python: Call, choices: Call, arguments: tuple[str, ...]
+) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no full device")
+    script = (
+        "import sys; sys.stdout = open('/dev/full', 'w');"
+        "from medusa_conformance import cli; cli.main()"
+    )
+    answer = python("-c", script, "derive", choices([0]), *arguments)
+    assert answer.stderr == "error: [Errno 28] No space left on device\n"
+    assert answer.returncode == 3
+
+
+def test_a_reader_that_went_away_is_no_error(python: Call, choices: Call) -> None:
+    script = (
+        "import os, sys; inlet, outlet = os.pipe(); os.close(inlet);"
+        "sys.stdout = open(outlet, 'w'); from medusa_conformance import cli; cli.main()"
+    )
+    answer = python("-c", script, "derive", choices([0]))
+    assert (answer.returncode, answer.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_closed_output_leaves_the_exit_code(
+    python: Call, choices: Call, arguments: tuple[str, ...]
+) -> None:
+    script = "import sys; sys.stdout = None; from medusa_conformance import cli; cli.main()"
+    answer = python("-c", script, "derive", choices([0]), *arguments)
+    assert (answer.returncode, answer.stderr) == (0, "")

@@ -217,3 +217,13 @@ def test_a_stream_without_block_characters_gets_others(monkeypatch: pytest.Monke
     render.show(render.derivation(derivation(3)))
     rows = raw.getvalue().decode("ascii").splitlines()
     assert [row.split()[-1] for row in rows[3:6]] == ["#..", "##.", "#.#"]
+
+
+def test_a_terminal_without_block_characters_or_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii", write_through=True))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "0")
+    render.show(render.derivation(derivation(3)))
+    rows = re.sub(r"\x1b\[[0-9;]*m", "", raw.getvalue().decode("ascii")).splitlines()
+    assert [row.split()[-1] for row in rows[3:6]] == ["#..", "##.", "#.#"]

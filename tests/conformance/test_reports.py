@@ -29,9 +29,10 @@ def test_a_finding_is_a_file_of_its_own(tmp_path: Path) -> None:
 def test_findings_of_an_earlier_run_go_and_other_files_stay(tmp_path: Path) -> None:
     write_report(tmp_path, document("TREE.SLOT", "TREE.INVERSE"))
     (tmp_path / "findings" / "notes.json").write_text("{}")
+    (tmp_path / "findings" / "07-folder.json").mkdir()
     write_report(tmp_path, document("COMMIT.LENGTH"))
     names = sorted(path.name for path in (tmp_path / "findings").iterdir())
-    assert names == ["01-COMMIT.LENGTH.json", "notes.json"]
+    assert names == ["01-COMMIT.LENGTH.json", "07-folder.json", "notes.json"]
 
 
 def test_a_file_in_the_folders_place_is_one_error(tmp_path: Path) -> None:
