@@ -264,7 +264,9 @@ def explain(code: str, as_json: bool) -> int:
         close = get_close_matches(code.upper(), invariants(), n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise InputError("CODE", "", f"{code} is not an invariant{hint}")
-    breaks = next(m for m in mutations().values() if m.killer == code)
+    breaks = next((m for m in mutations().values() if m.killer == code), None)
+    if breaks is None:
+        raise InputError("CODE", "", f"no mutant breaks {code} yet")
     show(explanation_document(code, minimal_example(breaks)), as_json, render.explanation)
     return 0
 

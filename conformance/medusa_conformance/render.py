@@ -212,10 +212,14 @@ def verdict(document: Mapping[str, Any]) -> RenderableType:
     """The last lines: the verdict and what it rests on."""
     word = document["verdict"]
     executed = sum(entry["executed"] > 0 for entry in document["invariants"])
+    failed = sum(entry["failed"] > 0 for entry in document["invariants"])
     killed = sum(mutant["killed"] for mutant in document["mutants"])
+    crashes, checkout = len(document["crashes"]), document["checkout"] or {}
     lines = (
         f"{executed} of {len(document['invariants'])} invariants executed"
-        f" on {document['coordinates']} coordinates",
+        f" on {document['coordinates']} coordinates" + (f", {failed} failed" if failed else ""),
+        *([f"{crashes} crash(es) of the engine"] if crashes else []),
+        *(["the checkout is not the pinned release"] if {*checkout.values()} - {"matches"} else []),
         f"{killed} of {len(document['mutants'])} mutants killed by the rule that they break",
         f"{document['device']} {document['dtype']}, seed {document['seed']},"
         f" {document['seconds']:.1f} s",

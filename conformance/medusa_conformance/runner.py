@@ -37,6 +37,11 @@ class Setting:
     dtype: DType
     contracts: tuple[str, ...] = CONTRACTS
 
+    def __post_init__(self) -> None:
+        for contract in self.contracts:
+            if contract not in CONTRACTS:
+                raise ValueError(f"{contract!r} is no contract; there are {', '.join(CONTRACTS)}")
+
 
 @dataclass(frozen=True, slots=True)
 class Located:

@@ -18,6 +18,8 @@ from medusa_reference_engine.round import RoundStage
 from medusa_reference_engine.tree import TreeStage
 from medusa_reference_engine.verification import VerificationStage
 from medusa_spec.documents import parse_yaml, validate
+from medusa_spec.errors import InputError
+from medusa_spec.registry import invariants
 
 STAGES: dict[type[Any], str] = {
     AdmissionStage: "coordinate",
@@ -82,8 +84,12 @@ def mutations() -> dict[str, Mutation]:
     text = resources.files("medusa_mutations").joinpath(name).read_text("utf-8")
     document = parse_yaml(text, name)
     validate(document, "mutants", name)
+    for entry in document:
+        if entry["id"] not in _CORRUPTED:
+            raise InputError(name, entry["id"], f'no class carries @mutant("{entry["id"]}")')
+        if entry["killer"] not in invariants():
+            raise InputError(name, f"{entry['id']}.killer", f"{entry['killer']} is no invariant")
     listed = {entry["id"]: Mutation(**entry, stage=_CORRUPTED[entry["id"]]) for entry in document}
-    unlisted = _CORRUPTED.keys() - listed.keys()
-    if unlisted:
-        raise KeyError(f"not in the catalog: {', '.join(sorted(unlisted))}")
+    for unlisted in sorted(_CORRUPTED.keys() - listed.keys()):
+        raise InputError(name, unlisted, "is a class and not in the catalog")
     return listed

@@ -121,6 +121,24 @@ def test_verdict_is_last() -> None:
     ]
 
 
+def test_a_fail_says_what_failed() -> None:
+    rules = len(invariants())
+    document = verification(
+        verdict="fail",
+        mutants=[],
+        crashes=[{"section": "heads", "coordinate": "six-node", "error": "ValueError: odd"}],
+        checkout={"a.py": "matches", "b.py": "differs"},
+    )
+    document["invariants"][3]["failed"] = 2
+    assert lines(render.verification(document), 80)[-5:] == [
+        f"FAIL  {rules} of {rules} invariants executed on 7 coordinates, 1 failed",
+        "      1 crash(es) of the engine",
+        "      the checkout is not the pinned release",
+        "      0 of 0 mutants killed by the rule that they break",
+        "      cpu float64, seed 5, 12.3 s",
+    ]
+
+
 def test_trouble_has_a_name() -> None:
     document = verification(
         verdict="fail",

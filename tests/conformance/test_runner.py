@@ -212,3 +212,9 @@ def test_the_number_of_processes_changes_nothing(short_run: Any) -> None:
     total = len(proposals) + 3
     assert [step[1:] for step in told] == [(done, total) for done in range(1, total + 1)]
     assert {what for what, _, _ in told} == {*proposals, "reference engine"}
+
+
+@pytest.mark.parametrize("contracts", ["tree", ("tree", "trees")])
+def test_a_setting_names_contracts(contracts: Any) -> None:
+    with pytest.raises(ValueError, match="is no contract"):
+        Setting("cpu", "float64", contracts)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+import medusa_manifests
+from medusa_conformance import runner
 from medusa_oracles import oracles
 from medusa_reference_engine import ReferenceEngine
 from medusa_spec.registry import CONTRACTS, of_contract
@@ -94,3 +96,15 @@ def test_the_stages_are_methods_of_an_engine() -> None:
     public = [name for name in vars(ReferenceEngine) if not name.startswith("_")]
     makers = {"seeded", "from_checkpoint", "capacity", "name"}
     assert set(stages) == set(public) - makers
+
+
+def test_an_engine_of_ones_own_is_judged_as_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    section = README.split("### Judging an engine of your own\n")[1]
+    code = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert code is not None
+    # One small coordinate stands for all of them.
+    monkeypatch.setattr(runner, "frozen_coordinates", lambda: [medusa_manifests.load("six-node")])
+    exec(code[1], {"MyEngine": ReferenceEngine.seeded})
+    assert re.fullmatch(r"[0-9]{2} invariants executed, 0 failed\n", capsys.readouterr().out)
