@@ -17,6 +17,7 @@ from medusa_oracles import judge
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.findings import Finding, Verdict
 from medusa_spec.registry import CONTRACTS, SIGHTS, Sight, invariants
+from medusa_spec.trace import Trace
 
 Device: TypeAlias = Literal["cpu", "cuda"]
 DType: TypeAlias = Literal["float64", "float32", "bfloat16"]
@@ -127,15 +128,23 @@ def judge_coordinates(
                 tally.crashes.append((coordinate.name, seen))
                 continue
             judgement = judge(seen, contracts)
+            findings = judgement.findings or refused_unasked(seen)
             executed.update(judgement.executed)
-            failed.update(finding.code for finding in judgement.findings)
-            for finding in judgement.findings[: KEPT_FINDINGS - len(tally.findings)]:
+            failed.update(finding.code for finding in findings)
+            for finding in findings[: KEPT_FINDINGS - len(tally.findings)]:
                 located = Located(finding, coordinate, seen.generation, seen.round)
                 tally.findings.append(located)
         tally.coordinates += 1
         tally.executed.update(executed)
         tally.failed.update(failed)
     return tally
+
+
+def refused_unasked(seen: Trace) -> tuple[Finding, ...]:
+    """A lawful round that was refused, whatever the contracts: it left theirs nothing to judge."""
+    if seen.documents.get("round.refused") is None:
+        return ()
+    return judge(seen, frozenset({"round"})).findings
 
 
 def line_of(factory: Factory, coordinate: Coordinate, setting: Setting) -> Line:

@@ -25,8 +25,8 @@ DIGIT_LIMIT = 300
 ERROR_LIMIT = 100
 """Schema errors looked at: a list of a million wrong entries has as many, and one is shown."""
 
-NODE_LIMIT = 16_384
-"""Paths in one tree; its mask alone is N*N, so the limit keeps it under 256 MiB."""
+YAML_SIZE_LIMIT = 256 * 1024
+"""Characters; YAML is parsed in pure Python, slowly, and the largest manifest takes 13 kB."""
 
 
 def read_text(path: Path) -> str:
@@ -124,6 +124,9 @@ class _Loader(yaml.SafeLoader):
 
 def parse_yaml(text: str, source: str) -> Any:
     """A YAML document of plain values: no tags, no aliases, keys that are strings."""
+    if len(text) > YAML_SIZE_LIMIT:
+        rule = f"holds {len(text):,} characters; at most {YAML_SIZE_LIMIT:,} of YAML are read"
+        raise InputError(source, "", rule)
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:

@@ -25,6 +25,8 @@ from medusa_conformance.runner import (
 )
 from medusa_manifests import load
 from medusa_mutations import mutations
+from medusa_reference_engine import ReferenceEngine, Stages
+from medusa_reference_engine.commit import CommitStage
 from medusa_spec import Coordinate, Refused
 from medusa_spec.findings import Finding, Verdict
 from medusa_spec.registry import CONTRACTS, invariants, of_contract
@@ -218,3 +220,19 @@ def test_the_number_of_processes_changes_nothing(short_run: Any) -> None:
 def test_a_setting_names_contracts(contracts: Any) -> None:
     with pytest.raises(ValueError, match="is no contract"):
         Setting("cpu", "float64", contracts)
+
+
+class RefusesWideTrees(CommitStage):
+    def reserve(self, cache: Any, nodes: int) -> None:
+        raise Refused("no")
+
+
+def test_a_refused_round_fails_whatever_the_contracts() -> None:
+    def factory(coordinate: Any, capacity: int) -> Any:
+        stages = Stages(commit=RefusesWideTrees)
+        return ReferenceEngine.seeded(coordinate.model, coordinate.heads, capacity, stages=stages)
+
+    setting = Setting("cpu", "float64", ("tree",))
+    tally = judge_coordinates(factory, [load("six-node")], setting)
+    assert set(tally.failed) == {"ROUND.LAWFUL_NEVER_REFUSED"}
+    assert tally.findings[0].finding.observed == "no"
