@@ -14,7 +14,7 @@ import numpy as np
 from medusa_conformance.crafted import unsorted
 from medusa_spec.arrays import Array, RankPath
 from medusa_spec.coordinate import Coordinate, Policy
-from medusa_spec.stages import arrays_of
+from medusa_spec.stages import TreeBuffers, arrays_of
 from medusa_spec.trace import Trace
 
 if TYPE_CHECKING:
@@ -34,12 +34,9 @@ class Asked:
         tree, end = unsorted(tuple(paths)), planned.end_of_sequence
         return engine.generate(planned.prefix, self.tokens, tree, planned.topk, policy, end)
 
-    def drive(self, engine: Any, policy: Policy) -> dict[str, Array]:
-        """The same, round by round through the engine's stages."""
+    def drive(self, engine: Any, tree: TreeBuffers, policy: Policy) -> dict[str, Array]:
+        """The same, round by round through the engine's stages, on its buffers."""
         planned, end = self.coordinate, self.coordinate.end_of_sequence
-        tree = engine.compile_tree(
-            unsorted(planned.paths), planned.topk, policy.retrieval_order, policy.sentinel
-        )
         frontier = engine.prefill(planned.prefix)
         output: list[int] = []
         published: list[int] = []
@@ -71,6 +68,7 @@ def generation(line: Line) -> Iterator[Trace]:
     chain = deepest_chain(coordinate)
 
     engine, plain = line.engine(), line.engine()
+    tree = line.compile(engine, coordinate)
     # Another prompt of the same length: whatever survives of it must not be read again.
     engine.prefill([(token + 1) % coordinate.model.vocabulary for token in prefix])
     whole = asked.generate(engine, coordinate.paths, coordinate.policy)
@@ -81,7 +79,7 @@ def generation(line: Line) -> Iterator[Trace]:
         **generated("generation", whole),
         **generated("chain", alone),
         **generated("fresh", fresh),
-        **asked.drive(engine, coordinate.policy),
+        **asked.drive(engine, tree, coordinate.policy),
         "generation.asked": np.asarray(asked.tokens),
         "generation.plain_logits": plain.forward([*prefix, *whole.tokens]).logits,
         "chain.plain_logits": passed.logits,
@@ -94,7 +92,7 @@ def generation(line: Line) -> Iterator[Trace]:
         whole = asked.generate(engine, coordinate.paths, own)
         arrays = {
             **generated("generation", whole),
-            **asked.drive(engine, own),
+            **asked.drive(engine, tree, own),
             "generation.asked": np.asarray(asked.tokens),
             "generation.plain_logits": plain.forward([*prefix, *whole.tokens]).logits,
         }

@@ -35,7 +35,7 @@ from medusa_conformance.unlawful import (
     unlawful_logits,
     unlawful_staging,
 )
-from medusa_oracles.tree import derive_tree
+from medusa_oracles.tree import tree_of
 from medusa_spec.arrays import Array
 from medusa_spec.coordinate import Acceptance, Coordinate
 from medusa_spec.errors import Refused
@@ -245,7 +245,7 @@ class Line:
         path_logits = verified.path_logits
         if coordinate.posterior or planned is not None:
             # The judge's own tree: a steered row must be the row that the path names.
-            truth = own_tree(coordinate)
+            truth = tree_of(coordinate)
             if coordinate.posterior:
                 rows = posterior_logits(coordinate.posterior, truth, coordinate.model.vocabulary)
             else:
@@ -305,17 +305,11 @@ class Line:
         return tree, proposal
 
 
-def own_tree(coordinate: Coordinate) -> TreeBuffers:
-    """The tree as the oracles have it, to know which row a path is."""
-    policy = coordinate.policy
-    return derive_tree(coordinate.paths, coordinate.topk, policy.retrieval_order, policy.sentinel)
-
-
 def plain_passes(
     engine: Any, coordinate: Coordinate, tokens: list[int], packed: Array
 ) -> dict[str, Array]:
     """Logits and K/V of every row from plain causal passes over the prefix and the row's path."""
-    tree = own_tree(coordinate)
+    tree = tree_of(coordinate)
     rows: dict[int, tuple[Array, Array, Array]] = {}
     for entries in tree.retrieval:
         path = entries[entries >= 0]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from medusa_oracles.tree import expected_tree
+from medusa_oracles.tree import tree_of
 from medusa_spec.errors import Refused
 from medusa_spec.trace import Trace
 
@@ -28,7 +28,7 @@ def unlawful_logits(line: Line) -> Iterator[Trace]:
     engine, policy = line.engine(), line.coordinate.policy
     tree, proposal = line.staged(engine)
     candidates, vocabulary = proposal.candidates, line.coordinate.model.vocabulary
-    terminal = int((expected_tree(line.trace({}, {})).retrieval[-1] >= 0).sum()) - 1
+    terminal = int((tree_of(line.coordinate).retrieval[-1] >= 0).sum()) - 1
     every, last = slice(None), slice(-1, None)
     for place, value in (
         ((every, 0, every), np.nan),
@@ -48,7 +48,7 @@ def unlawful_logits(line: Line) -> Iterator[Trace]:
 
 def unlawful_commit(line: Line) -> Iterator[Trace]:
     """Commits that name no path, or more edges than their path has, or come without a tree."""
-    retrieval = expected_tree(line.trace({}, {})).retrieval
+    retrieval = tree_of(line.coordinate).retrieval
     paths, longest = retrieval.shape
     edges = int((retrieval[0] >= 0).sum()) - 1
     for path, accepted in ((paths, 0), (-1, 0), (0, edges + 1), (0, longest), (0, -1)):

@@ -10,6 +10,7 @@ import numpy as np
 
 from medusa_oracles.judge import equal, oracle
 from medusa_spec.arrays import Array, IntArray, RankPath
+from medusa_spec.coordinate import Coordinate
 from medusa_spec.findings import Finding
 from medusa_spec.stages import TreeBuffers
 from medusa_spec.trace import Trace
@@ -79,11 +80,15 @@ def gather_rows(values: Array, retrieval: IntArray, padding: float) -> Array:
     return gathered
 
 
-def expected_tree(trace: Trace) -> TreeBuffers:
-    """The buffers that the trace's coordinate demands."""
-    coordinate = trace.coordinate
+def tree_of(coordinate: Coordinate) -> TreeBuffers:
+    """The buffers that a coordinate demands."""
     policy = coordinate.policy
     return _derived(coordinate.paths, coordinate.topk, policy.retrieval_order, policy.sentinel)
+
+
+def expected_tree(trace: Trace) -> TreeBuffers:
+    """The buffers that the trace's coordinate demands."""
+    return tree_of(trace.coordinate)
 
 
 # Every oracle of a round asks for the same few trees.
