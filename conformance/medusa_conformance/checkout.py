@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from medusa_spec.errors import InputError
@@ -32,6 +33,6 @@ def _hash(folder: Path) -> dict[str, str]:
     return found
 
 
-def is_pinned(found: dict[str, str]) -> bool:
+def is_pinned(found: Mapping[str, str]) -> bool:
     """Whether every pinned file is there with its pinned content."""
     return set(found.values()) == {"matches"}

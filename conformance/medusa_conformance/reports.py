@@ -12,22 +12,28 @@ from typing import Any
 
 import numpy as np
 
+from medusa_conformance.checkout import is_pinned
 from medusa_conformance.files import write_text
 from medusa_conformance.runner import Located, MutantResult, Verification
 from medusa_mutations import Mutation, mutations
 from medusa_oracles import oracles
 from medusa_spec.documents import validate
 from medusa_spec.errors import InputError
+from medusa_spec.findings import Verdict
 from medusa_spec.registry import invariants
 
 
 def verification_document(
     result: Verification, max_examples: int, checkout: Mapping[str, str] | None
 ) -> dict[str, Any]:
-    """What `verify --json` prints. Counts of an invariant are counts of coordinates."""
+    """What `verify --json` prints. Counts of an invariant are counts of coordinates.
+
+    A checkout that is not the pinned release fails the run.
+    """
     tally = result.tally
+    pinned = checkout is None or is_pinned(checkout)
     document = {
-        "verdict": result.verdict.value,
+        "verdict": (result.verdict if pinned else Verdict.FAIL).value,
         "engine": "reference",
         "device": result.setting.device,
         "dtype": result.setting.dtype,
@@ -149,14 +155,15 @@ def plain(value: Any) -> Any:
     return value
 
 
-def open_folder(folder: Path) -> None:
-    """Make the folder of a report, before the run whose result would have no place."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(str(folder), "", f"cannot be made: {error.strerror}") from None
-    if not os.access(folder, os.W_OK):
-        raise InputError(str(folder), "", "cannot be written to")
+def open_report(folder: Path) -> None:
+    """Make the folders of a report, before the run whose result would have no place."""
+    for place in (folder, folder / "findings"):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(str(place), "", f"cannot be made: {error.strerror}") from None
+        if not os.access(place, os.W_OK):
+            raise InputError(str(place), "", "cannot be written to")
 
 
 def write_report(folder: Path, document: Mapping[str, Any]) -> None:
@@ -164,8 +171,8 @@ def write_report(folder: Path, document: Mapping[str, Any]) -> None:
 
     Each file is there whole or not at all; findings of an earlier run go.
     """
+    open_report(folder)
     findings = folder / "findings"
-    open_folder(findings)
     written = set()
     for number, finding in enumerate(document["findings"], 1):
         target = findings / f"{number:02}-{finding['code']}.json"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from medusa_conformance.reports import open_folder, write_report
+from medusa_conformance.reports import open_report, write_report
 from medusa_spec import InputError
 
 
@@ -39,7 +39,7 @@ def test_a_file_in_the_folders_place_is_one_error(tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.write_text("kept")
     with pytest.raises(InputError, match=r"taken: cannot be made"):
-        open_folder(taken)
+        open_report(taken)
     with pytest.raises(InputError, match=r"report: cannot be made"):
-        open_folder(taken / "report")
+        open_report(taken / "report")
     assert taken.read_text() == "kept"
