@@ -111,3 +111,29 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(runner, "PATIENCE", 0)
 
     return only
+
+
+@pytest.fixture
+def six_node() -> dict[str, Any]:
+    """What the six-node tree of 0x03B derives to, by hand: root, A, B, A1, A2, B1."""
+    return {
+        "name": "six-node",
+        "topk": 2,
+        "heads": 2,
+        "nodes": 6,
+        "sentinel": -1,
+        "retrieval_order": "canonical",
+        "paths": [[0], [1], [0, 0], [0, 1], [1, 0]],
+        "parents": [-1, 0, 0, 1, 1, 2],
+        "tree_indices": [0, 1, 2, 3, 4, 3],
+        "attention_mask": [
+            [1, 0, 0, 0, 0, 0],
+            [1, 1, 0, 0, 0, 0],
+            [1, 0, 1, 0, 0, 0],
+            [1, 1, 0, 1, 0, 0],
+            [1, 1, 0, 0, 1, 0],
+            [1, 0, 1, 0, 0, 1],
+        ],
+        "position_ids": [0, 1, 1, 2, 2, 2],
+        "retrieve_indices": [[0, 1, 3], [0, 1, 4], [0, 2, 5]],
+    }

@@ -17,28 +17,6 @@ from medusa_spec.errors import InputError
 
 SVG = "{http://www.w3.org/2000/svg}"
 
-SIX_NODE: dict[str, Any] = {
-    "name": "six-node",
-    "topk": 2,
-    "heads": 2,
-    "nodes": 6,
-    "sentinel": -1,
-    "retrieval_order": "canonical",
-    "paths": [[0], [1], [0, 0], [0, 1], [1, 0]],
-    "parents": [-1, 0, 0, 1, 1, 2],
-    "tree_indices": [0, 1, 2, 3, 4, 3],
-    "attention_mask": [
-        [1, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0],
-        [1, 0, 1, 0, 0, 0],
-        [1, 1, 0, 1, 0, 0],
-        [1, 1, 0, 0, 1, 0],
-        [1, 0, 1, 0, 0, 1],
-    ],
-    "position_ids": [0, 1, 1, 2, 2, 2],
-    "retrieve_indices": [[0, 1, 3], [0, 1, 4], [0, 2, 5]],
-}
-
 ROOT_ONLY: list[list[int]] = []
 CHAIN = [[0] * depth for depth in range(1, 64)]
 FAN = [[rank] for rank in range(63)]
@@ -104,8 +82,8 @@ def drawn_mask(svg: ElementTree.Element) -> list[tuple[int, int]]:
     ]
 
 
-def test_six_nodes(tmp_path: Path) -> None:
-    svg = drawn(SIX_NODE, tmp_path)
+def test_six_nodes(tmp_path: Path, six_node: dict[str, Any]) -> None:
+    svg = drawn(six_node, tmp_path)
     nodes = svg.findall(f".//{SVG}g[@class='node']")
     assert [words(node) for node in nodes] == [
         ["0"],
@@ -228,8 +206,8 @@ def test_colours_stand_out_from_both_backgrounds() -> None:
     assert min(contrast("#ffffff", fill) for fill in DEPTHS) >= 4.5
 
 
-def test_self_contained(tmp_path: Path) -> None:
-    draw(SIX_NODE, tmp_path / "tree.svg")
+def test_self_contained(tmp_path: Path, six_node: dict[str, Any]) -> None:
+    draw(six_node, tmp_path / "tree.svg")
     text = (tmp_path / "tree.svg").read_text("utf-8")
     outside = text.replace("http://www.w3.org/2000/svg", "")
     assert "http" not in outside
@@ -237,15 +215,15 @@ def test_self_contained(tmp_path: Path) -> None:
     assert "url(" not in outside
 
 
-def test_a_name_that_xml_cannot_hold(tmp_path: Path) -> None:
-    svg = drawn(SIX_NODE | {"name": "a\x01<b>\udc80"}, tmp_path)
+def test_a_name_that_xml_cannot_hold(tmp_path: Path, six_node: dict[str, Any]) -> None:
+    svg = drawn(six_node | {"name": "a\x01<b>\udc80"}, tmp_path)
     assert words(svg)[0] == "a\ufffd<b>\ufffd"
 
 
 @pytest.mark.parametrize("name", ["tree.png", "tree", "tree.svg.gz", ".svg"])
-def test_another_format_is_refused(name: str, tmp_path: Path) -> None:
+def test_another_format_is_refused(name: str, tmp_path: Path, six_node: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=re.escape("its name ends in .svg")):
-        draw(SIX_NODE, tmp_path / name)
+        draw(six_node, tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
@@ -260,17 +238,17 @@ def test_too_many_rows_are_refused_and_an_older_picture_stays(
     assert [file.read_text() for file in tmp_path.iterdir()] == ["older"]
 
 
-def test_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_written_whole_or_not_at_all(tmp_path: Path, six_node: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"missing/tree\.svg: cannot be written: No such file"):
-        draw(SIX_NODE, tmp_path / "missing" / "tree.svg")
+        draw(six_node, tmp_path / "missing" / "tree.svg")
     (tmp_path / "taken.svg").mkdir()
     with pytest.raises(InputError, match=r"taken\.svg: cannot be written: Is a directory"):
-        draw(SIX_NODE, tmp_path / "taken.svg")
+        draw(six_node, tmp_path / "taken.svg")
     assert [file.name for file in tmp_path.iterdir()] == ["taken.svg"]
 
 
-def test_readable_by_whom_any_new_file_is(tmp_path: Path) -> None:
+def test_readable_by_whom_any_new_file_is(tmp_path: Path, six_node: dict[str, Any]) -> None:
     (tmp_path / "other").touch()
-    draw(SIX_NODE, tmp_path / "tree.svg")
+    draw(six_node, tmp_path / "tree.svg")
     modes = {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
     assert len(modes) == 1
