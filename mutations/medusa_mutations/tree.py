@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -82,7 +83,7 @@ class SlotWithoutDepth(TreeStage):
         return 1 + path[-1] if path else 0
 
 
-class _AfterCompile(TreeStage):
+class _AfterCompile(TreeStage, ABC):
     """Corrupts the buffers once they are whole."""
 
     def compile(
@@ -90,8 +91,9 @@ class _AfterCompile(TreeStage):
     ) -> TreeBuffers:
         return self.corrupt(super().compile(paths, topk, retrieval_order, sentinel))
 
+    @abstractmethod
     def corrupt(self, tree: TreeBuffers) -> TreeBuffers:
-        raise NotImplementedError
+        """The buffers that are given instead."""
 
 
 def _reversed_rows(nodes: int) -> IntArray:

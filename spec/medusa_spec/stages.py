@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
+import numpy as np
+
 from medusa_spec.arrays import Array, BoolArray, FloatArray, IntArray, RankPath
 
 
@@ -182,8 +184,6 @@ def arrays_of(prefix: str, value: Any) -> dict[str, Array]:
     A list or a number of another library is taken as the array that it is, since a value left out
     would not be judged. `TypeError` or `ValueError` where a field is no array of numbers at all.
     """
-    import numpy as np
-
     found: dict[str, Array] = {}
     for name in value.__slots__:
         item = getattr(value, name)
