@@ -1,7 +1,7 @@
 """The specification: types, schemas, the invariant registry, and loading of documents."""
 
 from medusa_spec.coordinate import Coordinate, Policy, RetrievalOrder, canonical_order
-from medusa_spec.errors import InputError, Refused
+from medusa_spec.errors import InputError, Refused, Unsupported
 from medusa_spec.findings import Finding, Verdict
 from medusa_spec.loading import choices_from, coordinate_from, load_coordinate, source_pin
 from medusa_spec.registry import CONTRACTS, Invariant, invariants
@@ -20,6 +20,7 @@ __all__ = [
     "RetrievalOrder",
     "Tolerance",
     "Trace",
+    "Unsupported",
     "Verdict",
     "canonical_order",
     "choices_from",

@@ -1,4 +1,4 @@
-"""The one error that bad input raises, and the one refusal that an engine raises."""
+"""The error that bad input raises, and what an engine raises where it says no."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ class Refused(Exception):
     """An engine's lawful "no": raised before anything was changed.
 
     The runner records it as an observation. Every other exception of an engine is a crash.
+    """
+
+
+class Unsupported(Exception):
+    """An engine's word that it was not made for what it is asked, such as another policy.
+
+    What would have been judged is then not exercised: neither a pass nor a fail.
     """
 
 

@@ -6,8 +6,9 @@ Shapes: `N` packed rows with the root, `R` retrieval paths of width `W`, `K` hea
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -178,6 +179,77 @@ class Admission:
     rows: tuple[Mapping[str, int | None], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a stage is given, in order, and the form of what it answers."""
+
+    arguments: tuple[str, ...]
+    answer: type
+
+
+STAGES: Mapping[str, Stage] = {
+    "admit": Stage(("document",), Admission),
+    "apply_heads": Stage(("state", "hidden"), HeadPass),
+    "align_heads": Stage(("tokens", "owned", "heads"), HeadAlignment),
+    "compile_tree": Stage(("paths", "topk", "retrieval_order", "sentinel"), TreeBuffers),
+    "node_count": Stage(("branching",), int),
+    "prefill": Stage(("tokens",), Frontier),
+    "propose": Stage(("tree", "frontier", "topk", "sentinel"), Proposal),
+    "verify": Stage(("tree", "packed"), Verification),
+    "select": Stage(("candidates", "path_logits", "policy"), Selection),
+    "label": Stage(("policy",), object),
+    "commit": Stage(("path", "accepted", "end_of_sequence"), CommitPlan),
+    "cache": Stage((), CacheView),
+    "forward": Stage(("tokens",), Forward),
+    "generate": Stage(
+        ("prefix", "how_many", "paths", "topk", "policy", "end_of_sequence"), Decoded
+    ),
+}
+"""Every stage of the engine protocol. An engine's capabilities are those that it has."""
+
+_NESTED: Mapping[str, type] = {"frontier": Frontier, "state": HeadState}
+
+
+def answer_of(kind: type, value: Any) -> Any:
+    """A stage's answer in its own form, from any object or mapping that has its fields.
+
+    A field that is absent or `None` was not observed, and is `None`. Arrays of another library and
+    lists become numpy arrays. `TypeError` or `ValueError` where a value is of no such form.
+    """
+    if kind is object:
+        return value
+    if kind is int:
+        return _integer(value)
+    if value is None:
+        raise TypeError(f"None is no {kind.__name__}")
+    found = {f.name: _read(value, f.name, str(f.type)) for f in fields(kind)}
+    if all(item is None for item in found.values()):
+        raise TypeError(f"{type(value).__name__} has no field of {kind.__name__}")
+    return kind(**found)
+
+
+def _read(value: Any, name: str, declared: str) -> Any:
+    item = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    if item is None:
+        return None
+    if name in _NESTED:
+        return answer_of(_NESTED[name], item)
+    if "Array" in declared:
+        return _array(name, item)
+    if declared == "int":
+        return _integer(item)
+    if name == "paths":
+        return tuple(tuple(map(int, path)) for path in item)
+    if declared == "tuple[int, ...]":
+        return tuple(map(int, item))
+    return item
+
+
+def _integer(item: Any) -> int:
+    # A scalar of any library has `item`; a float is refused rather than rounded.
+    return operator.index(item.item() if hasattr(item, "item") else item)
+
+
 def arrays_of(prefix: str, value: Any) -> dict[str, Array]:
     """The arrays and numbers of a stage's value, under dotted trace names.
 
@@ -191,8 +263,16 @@ def arrays_of(prefix: str, value: Any) -> dict[str, Array]:
             found.update(arrays_of(f"{prefix}.{name}", item))
         # Nothing is absent by mistake: `None` says so, and tuples are the paths of a tree's rows.
         elif item is not None and not isinstance(item, tuple):
-            array = np.asarray(item)
-            if array.dtype.kind not in "biuf":
-                raise TypeError(f"{prefix}.{name} is no array of numbers")
-            found[f"{prefix}.{name}"] = array
+            found[f"{prefix}.{name}"] = _array(f"{prefix}.{name}", item)
     return found
+
+
+def _array(name: str, item: Any) -> Array:
+    # A tensor on a card, or one that records gradients, has to be asked for its numbers.
+    if hasattr(item, "detach"):
+        item = item.detach().cpu()
+        item = item.double() if "bfloat16" in str(item.dtype) else item
+    array = np.asarray(item)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} is no array of numbers")
+    return array
