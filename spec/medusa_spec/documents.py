@@ -13,6 +13,8 @@ from typing import Any
 
 import jsonschema
 import yaml
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
 
 from medusa_spec.errors import InputError
 
@@ -179,9 +181,20 @@ _Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
 )
 
 
+def _sibling(reference: str) -> Resource[Any]:
+    found = schema(reference.removesuffix(".schema.json"))
+    # A schema that names its draft is judged by that draft's own validator, which takes 10.0 for an
+    # integer; without the name it is judged as the schema that refers to it.
+    return DRAFT202012.create_resource({k: v for k, v in found.items() if k != "$schema"})
+
+
+# A schema refers to another of this folder by its file name; nothing is ever fetched.
+_SIBLINGS: Registry[Any] = Registry(retrieve=_sibling)  # type: ignore[call-arg]
+
+
 @cache
 def _validator(name: str) -> Any:
-    return _Validator(schema(name))
+    return _Validator(schema(name), registry=_SIBLINGS)
 
 
 def validate(document: Any, schema_name: str, source: str, code: str | None = None) -> None:
