@@ -1,0 +1,314 @@
+"""Trace files: one round in one file, as `spec/traces.md` describes.
+
+A server writes some of its rounds while it decodes, and they are judged elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from medusa_spec.arrays import Array
+from medusa_spec.containers import (
+    Room,
+    read_npz,
+    read_safetensors,
+    write_npz,
+    write_safetensors,
+)
+from medusa_spec.coordinate import Coordinate, ModelShape, Policy, Source, canonical_order
+from medusa_spec.documents import SIZE_LIMIT, parse_json, validate
+from medusa_spec.errors import InputError
+from medusa_spec.lawful import LEGACY_ONLY
+from medusa_spec.loading import coordinate_from, source_pin
+from medusa_spec.trace import Tolerance, Trace
+from medusa_spec.trace_names import documents, is_refusal, unknown_name
+
+DType: TypeAlias = Literal["float64", "float32", "bfloat16"]
+
+FORMAT = "medusa-trace/1"
+
+REASON_LIMIT = 200
+"""Characters of what a parser says of rubbish: it may quote all of it."""
+
+_READERS: Mapping[str, Callable[[Path], tuple[str, dict[str, Array]]]] = {
+    ".npz": read_npz,
+    ".safetensors": read_safetensors,
+}
+_WRITERS = {".npz": write_npz, ".safetensors": write_safetensors}
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """What a trace file holds: one round, and who decoded it.
+
+    Arrays are bool, int64 or float64, whatever was stored. `dtype` is that of the engine's forward
+    pass; `engine` has a `name` and perhaps a `version`, `dialect` what its adapter declares.
+    """
+
+    path: Path
+    coordinate: Coordinate
+    dtype: DType
+    generation: int
+    round: int
+    engine: Mapping[str, Any] | None
+    dialect: Mapping[str, Any]
+    arrays: Mapping[str, Array]
+    documents: Mapping[str, Any]
+
+    def trace(self, tolerance: Tolerance, policy_tolerance: Tolerance) -> Trace:
+        """The round to judge, with the tolerance of `dtype` and that of a policy's arithmetic."""
+        return Trace(
+            self.coordinate,
+            tolerance,
+            policy_tolerance,
+            self.arrays,
+            self.documents,
+            self.generation,
+            self.round,
+        )
+
+
+def served_coordinate(
+    tokens: Sequence[int],
+    paths: Sequence[Sequence[int]],
+    *,
+    topk: int,
+    heads: int,
+    vocabulary: int,
+    policy: Policy,
+    end_of_sequence: int | None,
+) -> Coordinate:
+    """The coordinate of a round that somebody's server decoded behind `tokens`.
+
+    All arguments decide what is expected of the round. The other fields do not: the cache is as
+    large as the round needs, and the model as small as one can be. Whoever writes `heads.*` puts in
+    the model's own shape with `dataclasses.replace`.
+    """
+    pin = source_pin()
+    files = {name: digest for name, digest in pin["files"].items() if name not in LEGACY_ONLY}
+    return Coordinate(
+        name="served",
+        source=Source(pin["repository"], pin["commit"], "current", files),
+        prefix=tuple(map(int, tokens)),
+        prefix_length=len(tokens),
+        topk=topk,
+        heads=heads,
+        paths=canonical_order(paths),
+        policy=policy,
+        capacity=len(tokens) + len(paths) + 1,
+        end_of_sequence=end_of_sequence,
+        model=ModelShape(
+            layers=1,
+            hidden=2,
+            attention_heads=1,
+            kv_heads=1,
+            intermediate=1,
+            vocabulary=vocabulary,
+            rope_theta=10000.0,
+            rms_epsilon=1e-5,
+            head_blocks=1,
+            projection="independent",
+            weight_seed=0,
+        ),
+    )
+
+
+def write_trace(
+    path: str | os.PathLike[str],
+    coordinate: Coordinate,
+    seen: Mapping[str, Any],
+    *,
+    dtype: DType,
+    generation: int = 0,
+    round: int = 0,
+    engine: Mapping[str, Any] | None = None,
+    dialect: Mapping[str, Any] | None = None,
+) -> None:
+    """Write what was seen of a round, `.npz` or `.safetensors` by the suffix, whole or not at all.
+
+    `seen` has the names of a trace, arrays and documents alike. The first part of a name may stand
+    for all that begin with it: `{"proposal": proposal}` for a dataclass or a mapping with `packed`,
+    `table` and `candidates`, or some of them. What is `None` was not observed. Arrays are whatever
+    numpy can read, and torch tensors on any device.
+
+    Raises `InputError` for an unknown name, for an array with another number of axes, for a
+    coordinate that breaks a rule, and where the file system says no.
+    """
+    target = Path(path)
+    source = str(target)
+    _reader(target)
+    room = Room(source)
+    arrays: dict[str, Array] = {}
+    found: dict[str, Any] = {}
+    for name, value in _named(seen):
+        if name in documents():
+            found[name] = value
+        else:
+            room.meet(name)
+            array = _array(source, name, value)
+            arrays[name] = array.reshape(room.admit(name, array.shape, array.dtype, array.nbytes))
+    header = {
+        "format": FORMAT,
+        "coordinate": coordinate.document(),
+        "dtype": dtype,
+        "generation": generation,
+        "round": round,
+        "documents": found,
+    }
+    header |= {} if engine is None else {"engine": dict(engine)}
+    header |= {} if dialect is None else {"dialect": dict(dialect)}
+    text = _json(source, header)
+    # What could not be read again is not written.
+    _parsed(source, text)
+    # Beside the target, for a rename is one step only within a file system.
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("xb") as stream:
+                _WRITERS[target.suffix](stream, text, arrays)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(source, "", f"cannot be written: {error.strerror}") from None
+
+
+def _named(seen: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Every observed value under its whole name."""
+    for part, value in seen.items():
+        name = f"{above}{part}"
+        if value is None and not is_refusal(name):
+            continue
+        if name in documents():
+            yield name, value
+        elif isinstance(value, Mapping):
+            yield from _named(value, f"{name}.")
+        elif is_dataclass(value):
+            yield from _named({f.name: getattr(value, f.name) for f in fields(value)}, f"{name}.")
+        else:
+            yield name, value
+
+
+def _array(source: str, name: str, value: Any) -> Array:
+    # A tensor on a card, or one that records gradients, has to be asked for its numbers.
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float() if "bfloat16" in str(value.dtype) else value
+    try:
+        array: Array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(source, name, f"is no array: {error}") from None
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+
+
+def _json(source: str, header: Mapping[str, Any]) -> str:
+    def plain(value: Any) -> Any:
+        if hasattr(value, "tolist"):
+            return value.tolist()
+        raise TypeError(f"{type(value).__name__} is no JSON value")
+
+    try:
+        return json.dumps(header, default=plain, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(source, "header", str(error)) from None
+
+
+def read_trace(path: str | os.PathLike[str]) -> TraceFile:
+    """The round in a file of any origin; `InputError` names the file, the field and the rule."""
+    file = Path(path)
+    source = str(file)
+    read = _reader(file)
+    try:
+        text, arrays = read(file)
+    except OSError as error:
+        raise InputError(source, "", f"cannot be read: {error.strerror or error}") from None
+    except InputError:
+        raise
+    except Exception as error:
+        # Rubbish makes a parser of a container raise anything.
+        kind = file.suffix[1:]
+        why = f"{type(error).__name__}: {error}"[:REASON_LIMIT]
+        raise InputError(source, "", f"not {kind}: {why}") from None
+    header, coordinate = _parsed(source, text)
+    return TraceFile(
+        path=file,
+        coordinate=coordinate,
+        dtype=header["dtype"],
+        generation=header.get("generation", 0),
+        round=header.get("round", 0),
+        engine=header.get("engine"),
+        dialect=header.get("dialect", {}),
+        arrays=arrays,
+        documents=header.get("documents", {}),
+    )
+
+
+def _reader(file: Path) -> Callable[[Path], tuple[str, dict[str, Array]]]:
+    if file.suffix not in _READERS:
+        raise InputError(str(file), "", f"is no trace file; those end in {' or '.join(_READERS)}")
+    return _READERS[file.suffix]
+
+
+def _parsed(source: str, text: str) -> tuple[dict[str, Any], Coordinate]:
+    """The document of a header, and its coordinate."""
+    if len(text) > SIZE_LIMIT:
+        rule = f"is {len(text):,} characters; at most {SIZE_LIMIT:,} are read"
+        raise InputError(source, "header", rule)
+    with _within(source, "header"):
+        header = parse_json(text, source)
+        given = header.get("documents") if isinstance(header, dict) else None
+        for name in given if isinstance(given, dict) else ():
+            if name not in documents():
+                raise unknown_name(source, name)
+        validate(header, "trace_header", source)
+    with _within(source, "header.coordinate"):
+        return header, coordinate_from(header["coordinate"], source)
+
+
+@contextmanager
+def _within(source: str, part: str) -> Iterator[None]:
+    """Let an error name the whole way to its field."""
+    try:
+        yield
+    except InputError as error:
+        field = f"{part}.{error.field}" if error.field else part
+        raise InputError(source, field, error.rule, error.code) from None
+    except RecursionError:
+        raise InputError(source, part, "is nested too deeply") from None
+
+
+def trace_files(path: str | os.PathLike[str]) -> list[Path]:
+    """The file itself, or a folder's trace files, `round-9` before `round-10`.
+
+    Raises `InputError` where there is no such file, or no trace in the folder.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        if not folder.exists():
+            raise InputError(str(folder), "", "no such file or folder")
+        _reader(folder)
+        return [folder]
+    try:
+        found = [file for file in folder.iterdir() if file.suffix in _READERS]
+    except OSError as error:
+        raise InputError(str(folder), "", f"cannot be read: {error.strerror}") from None
+    # A name that begins with a dot is a file in the making, or a system's own.
+    found = [file for file in found if file.is_file() and not file.name.startswith(".")]
+    if not found:
+        raise InputError(str(folder), "", f"holds no trace: no {' and no '.join(_READERS)} file")
+    return sorted(found, key=_natural)
+
+
+def _natural(file: Path) -> tuple[list[int | str], str]:
+    parts = re.split(r"([0-9]+)", file.name)
+    return [int(part) if part.isdecimal() else part for part in parts], file.name
