@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from medusa_oracles.judge import beyond, close, equal, oracle, same
+from medusa_oracles.judge import beyond, close, difference, equal, oracle, same
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray
 from medusa_spec.coordinate import ModelShape
 from medusa_spec.findings import Finding
@@ -225,6 +225,8 @@ def same_hidden_state(trace: Trace) -> Iterator[Finding]:
     for head in range(len(before)):
         if head != altered and beyond(before[head], after[head], trace.tolerance):
             message = f"a head changes when the choice of head {altered} does"
-            difference = float(np.abs(before[head] - after[head]).max())
-            yield Finding("HEADS.SAME_HIDDEN_STATE", message, {"head": head}, 0.0, difference)
+            apart = difference(before[head], after[head], (*_ROW[1:], "token"), trace.tolerance)
+            moved = None if apart is None else apart.greatest
+            where = {"head": head}
+            yield Finding("HEADS.SAME_HIDDEN_STATE", message, where, 0.0, moved, apart)
             return

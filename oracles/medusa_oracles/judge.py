@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from medusa_spec.arrays import Array, BoolArray
-from medusa_spec.findings import Finding
+from medusa_spec.findings import Difference, Finding
 from medusa_spec.registry import invariants
 from medusa_spec.trace import Tolerance, Trace
 
@@ -88,7 +88,7 @@ def equal(
     axes: tuple[str, ...],
     where: Mapping[str, int] | None = None,
 ) -> Iterator[Finding]:
-    """At most one finding: the first entry at which two arrays differ, and how many do."""
+    """At most one finding: the first entry at which two arrays differ, and how far they do."""
     if expected.shape != observed.shape:
         yield Finding(
             code,
@@ -104,8 +104,9 @@ def equal(
     if len(different):
         first = tuple(different[0])
         place = dict(where or {}) | _where(axes, first)
-        count = f" ({len(different)} of {expected.size} entries differ)"
-        yield Finding(code, message + count, place, expected[first].item(), observed[first].item())
+        apart = difference(expected, observed, axes)
+        sides = expected[first].item(), observed[first].item()
+        yield Finding(code, message, place, *sides, apart)
 
 
 def close(
@@ -121,18 +122,46 @@ def close(
         shapes = list(expected.shape), list(observed.shape)
         yield Finding(code, f"{message}; the shape differs", {}, *shapes)
         return
-    far = ~np.isclose(observed, expected, rtol=tolerance.rtol, atol=tolerance.atol)
-    if far.any():
-        with np.errstate(invalid="ignore"):
-            difference = np.abs(expected - observed)
-            allowed = tolerance.atol + tolerance.rtol * np.abs(expected)
-            excess = difference - allowed
-        # A NaN compares with nothing, so it would hide every other difference from argmax.
-        excess = np.where(far, np.where(np.isnan(excess), np.inf, excess), -np.inf)
-        worst = np.unravel_index(int(np.argmax(excess)), excess.shape)
-        note = f"difference {difference[worst]:.3g}, {allowed[worst]:.3g} allowed"
-        values = float(expected[worst]), float(observed[worst])
-        yield Finding(code, f"{message}; {note}", _where(axes, worst), *values)
+    apart = difference(expected, observed, axes, tolerance)
+    if apart is not None:
+        worst = tuple(apart.where.values())
+        sides = float(expected[worst]), float(observed[worst])
+        yield Finding(code, message, apart.where, *sides, apart)
+
+
+def difference(
+    expected: Array,
+    observed: Array,
+    axes: tuple[str, ...],
+    tolerance: Tolerance | None = None,
+) -> Difference | None:
+    """How two arrays of one shape differ beyond `tolerance`, or at all; `None` where they do not.
+
+    The greatest difference is the one furthest beyond what is allowed.
+    """
+    if tolerance is None:
+        far = (expected != observed) & ~(_nan(expected) & _nan(observed))
+    else:
+        far = ~np.isclose(observed, expected, rtol=tolerance.rtol, atol=tolerance.atol)
+    entries = int(np.count_nonzero(far))
+    if not entries:
+        return None
+    if expected.dtype.kind == observed.dtype.kind == "b":
+        first = _where(axes, np.argwhere(far)[0])
+        return Difference(None, first, None, entries, expected.size)
+    ours, theirs = expected.astype(np.float64), observed.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(ours - theirs)
+        allowed = np.zeros_like(apart)
+        if tolerance is not None:
+            allowed = tolerance.atol + tolerance.rtol * np.abs(ours)
+        excess = apart - allowed
+    # A NaN compares with nothing, so it would hide every other difference from argmax.
+    excess = np.where(far, np.where(np.isnan(excess), np.inf, excess), -np.inf)
+    worst = np.unravel_index(int(np.argmax(excess)), excess.shape)
+    greatest = float(apart[worst]) if np.isfinite(apart[worst]) else np.inf
+    bound = None if tolerance is None else float(allowed[worst])
+    return Difference(greatest, _where(axes, worst), bound, entries, expected.size)
 
 
 def beyond(expected: Array, observed: Array, tolerance: Tolerance) -> bool:

@@ -22,10 +22,35 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """How far two arrays of one shape lie apart: `entries` of `of` differ.
+
+    `greatest` is the greatest absolute difference, at `where`; infinite where one side is no finite
+    number, `None` where the arrays hold truth values. `allowed` is what the tolerance allows at
+    `where`, `None` where the comparison is exact.
+    """
+
+    greatest: float | None
+    where: Mapping[str, int]
+    allowed: float | None
+    entries: int
+    of: int
+
+    def __str__(self) -> str:
+        verb = "differs" if self.entries == 1 else "differ"
+        counted = f"{self.entries} of {self.of} entries {verb}"
+        if self.greatest is None:
+            return counted
+        allowed = "" if self.allowed is None else f", {self.allowed:.3g} allowed"
+        return f"{counted}, by up to {self.greatest:.3g}{allowed}"
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One violated invariant: where, what was expected, what was observed.
 
-    `where` names coordinates of the trace, such as `round`, `path`, `row`, `key`, `layer`.
+    `where` names coordinates of the trace, such as `round`, `path`, `row`, `key`, `layer`; all of
+    them are listed in `spec/README.md`. `difference` says more where two arrays were compared.
     """
 
     code: str
@@ -33,10 +58,11 @@ class Finding:
     where: Mapping[str, int] = field(default_factory=dict)
     expected: Any = None
     observed: Any = None
+    difference: Difference | None = None
 
     def __str__(self) -> str:
         place = " ".join(f"{axis}={index}" for axis, index in self.where.items())
-        sides = ""
+        sides = "" if self.difference is None else f" ({self.difference})"
         if self.expected is not None or self.observed is not None:
-            sides = f": expected {self.expected}, observed {self.observed}"
+            sides += f": expected {self.expected}, observed {self.observed}"
         return f"{self.code}{' at ' + place if place else ''}: {self.message}{sides}"
