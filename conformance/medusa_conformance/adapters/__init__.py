@@ -1,0 +1,1 @@
+"""Adapters: published Medusa packages behind the engine protocol, each in one file."""
