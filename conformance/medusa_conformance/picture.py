@@ -51,6 +51,9 @@ text { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace
 .edge { stroke: #8c96a3; stroke-opacity: 0.7; fill: none }
 .faint, .faint text { fill: #59636e }
 .on { fill: #ffffff }
+.pill { fill: #ffffff }
+.mark { stroke: #c01c28; stroke-width: 2; fill: none }
+.flag { fill: #c01c28 }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6edf3 }
 .card { fill: #0d1117; stroke: #3d444d }
@@ -59,8 +62,23 @@ text { fill: #e6edf3 }
 .edge { stroke: #7d8590 }
 .faint, .faint text { fill: #9198a1 }
 .on { fill: #ffffff }
+.pill { fill: #0d1117 }
+.mark { stroke: #ff8f85 }
+.flag { fill: #ff8f85 }
 }
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What a picture points at: a packed row, a column of the mask, a retrieval path."""
+
+    row: int | None = None
+    key: int | None = None
+    path: int | None = None
+
+
+NO_MARKS = Marks()
 
 
 def draw(document: Mapping[str, Any], path: Path) -> None:
@@ -75,12 +93,16 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
         rule = f"{document['nodes']} rows are too many to draw; {MAX_ROWS} are the most"
         raise InputError(str(path), "", rule)
     svg = picture(document)
+    # Behind the title, which comes first; a page that holds pictures has the style once.
+    style = ElementTree.Element("style")
+    style.text = STYLE
+    svg.insert(1, style)
     ElementTree.indent(svg, space=" ")
     write_text(path, ElementTree.tostring(svg, encoding="unicode") + "\n")
 
 
-def picture(document: Mapping[str, Any]) -> ElementTree.Element:
-    """The `svg` element, with groups of class `tree`, `mask` and `retrieval`."""
+def picture(document: Mapping[str, Any], marks: Marks = NO_MARKS) -> ElementTree.Element:
+    """The `svg` element, with groups of class `tree`, `mask` and `retrieval`; `STYLE` is apart."""
     page = Layout.of(document)
     svg = ElementTree.Element(
         "svg",
@@ -93,7 +115,6 @@ def picture(document: Mapping[str, Any]) -> ElementTree.Element:
     name = shown_name(document)
     title = f"{name}: the tree, its attention mask and its retrieval rows"
     ElementTree.SubElement(svg, "title").text = title
-    ElementTree.SubElement(svg, "style").text = STYLE
     card = {"x": 0.5, "y": 0.5, "width": page.width - 1, "height": page.height - 1, "rx": 8}
     _add(svg, "rect", "card", **card)
     _text(svg, MARGIN, MARGIN + 14, name, 16).set("font-weight", "bold")
@@ -101,6 +122,8 @@ def picture(document: Mapping[str, Any]) -> ElementTree.Element:
     _tree(svg, document, page)
     _mask(svg, document, page)
     _retrieval(svg, document, page)
+    if marks != NO_MARKS:
+        _point(svg, document, page, marks)
     return svg
 
 
@@ -220,7 +243,7 @@ def _pill(
         _add(node, "rect", fill=colour, **outline)
         _text(node, x + wide, base, str(row), page.font, "on", "middle")
         return
-    _add(node, "rect", "card", **outline).set("style", f"stroke: {colour}")
+    _add(node, "rect", "pill", stroke=colour, **outline)
     left = f"M{x + wide} {y:g}v{tall}h{radius - wide:g}a{radius:g} {radius:g} 0 0 1 0 {-tall}z"
     _add(node, "path", d=left, fill=colour)
     _text(node, x + wide / 2 + 1, base, str(row), page.font, "on", "middle")
@@ -270,6 +293,36 @@ def _retrieval(svg: ElementTree.Element, document: Mapping[str, Any], page: Layo
             colour = DEPTHS[depths[row] % len(DEPTHS)]
             _add(line, "rect", x=left, y=y + 2, width=entry, height=tall, rx=3, fill=colour)
             _text(line, middle, base, str(row), page.font, "on", "middle")
+
+
+def _point(
+    svg: ElementTree.Element, document: Mapping[str, Any], page: Layout, marks: Marks
+) -> None:
+    """A frame around each thing that is marked, and a flag beside it: no colour speaks alone."""
+    group = _group(svg, "marks")
+    side, left = page.rows * page.line, MARGIN - 8
+    if marks.row is not None:
+        top = page.lines + marks.row * page.line
+        wide = page.mask_x + side - left
+        _add(group, "rect", "mark", x=left, y=top, width=wide, height=page.line, rx=4)
+        _flag(group, left - 10, page.middle(marks.row), "right")
+    if marks.key is not None:
+        x = page.mask_x + marks.key * page.line
+        _add(group, "rect", "mark", x=x, y=page.lines, width=page.line, height=side, rx=4)
+        _flag(group, x + page.line / 2, page.lines - 22, "down")
+    if marks.path is not None:
+        x = MARGIN + marks.path // page.deep * page.block
+        y = page.retrieval_y + marks.path % page.deep * page.line
+        wide = (len(document["retrieve_indices"][0]) + 1) * (page.entry + 2) + 4
+        _add(group, "rect", "mark", x=x, y=y, width=wide, height=page.line, rx=4)
+        _flag(group, x - 10, y + page.line / 2, "right")
+
+
+def _flag(parent: ElementTree.Element, x: float, y: float, towards: str) -> None:
+    """A small triangle that points to the right or downwards."""
+    shape = "v10l8 -5z" if towards == "right" else "h8l-4 6z"
+    start = f"M{x:g} {y - 5:g}" if towards == "right" else f"M{x - 4:g} {y - 3:g}"
+    _add(parent, "path", "flag", d=start + shape)
 
 
 def _group(parent: ElementTree.Element, name: str) -> ElementTree.Element:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from medusa_conformance.picture import DEPTHS, MAX_ROWS, STYLE, draw
+from medusa_conformance.picture import DEPTHS, MAX_ROWS, STYLE, Marks, draw, picture
 from medusa_spec.errors import InputError
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -203,7 +203,28 @@ def test_colours_stand_out_from_both_backgrounds() -> None:
         for ground in grounds:
             assert min(contrast(ground, text) for text in texts) >= 4.5
             assert min(contrast(ground, fill) for fill in DEPTHS) >= 3
+            (mark,) = re.findall(r"^\.mark \{ stroke: (#\w+)", style, re.MULTILINE)
+            assert contrast(ground, mark) >= 3
     assert min(contrast("#ffffff", fill) for fill in DEPTHS) >= 4.5
+
+
+def test_marks_frame_what_they_name(six_node: dict[str, Any]) -> None:
+    text = ElementTree.tostring(picture(six_node, Marks(row=4, key=1, path=2)))
+    svg = ElementTree.fromstring(text)
+    row, key, path = group(svg, "marks").findall(f"{SVG}rect")
+    assert len(group(svg, "marks").findall(f"{SVG}path[@class='flag']")) == 3
+    cells = dict(zip(drawn_mask(svg), group(svg, "mask").findall(f"{SVG}rect"), strict=False))
+    # A cell stands a pixel inside its line and its column.
+    assert number(row, "y") == number(cells[4, 1], "y") - 1
+    assert number(key, "x") == number(cells[4, 1], "x") - 1
+    retrieved = group(svg, "retrieval").findall(f"{SVG}g")[2]
+    for box in retrieved.findall(f"{SVG}rect"):
+        assert number(path, "x") <= number(box, "x")
+        assert number(box, "x") + number(box, "width") <= number(path, "x") + number(path, "width")
+        assert number(path, "y") <= number(box, "y")
+    plain = ElementTree.tostring(picture(six_node), encoding="unicode")
+    assert "mark" not in plain
+    assert "<style" not in plain
 
 
 def test_self_contained(tmp_path: Path, six_node: dict[str, Any]) -> None:
