@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,6 +25,32 @@ Python = Callable[..., subprocess.CompletedProcess[str]]
 def _one_thread() -> None:
     # Tiny matrices gain nothing by a second thread.
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def report_documents() -> ModuleType:
+    """The documents of `report_documents.py`, which reports are made of."""
+    return _module("report_documents")
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A headless Chromium, as `browser.py` drives it; it is left out where there is none."""
+    module = _module("browser")
+    if module.CHROMIUM is None:
+        pytest.skip("no Chromium")
+    with module.Browser(tmp_path_factory.mktemp("chromium")) as running:
+        yield running
+
+
+def _module(name: str) -> ModuleType:
+    # Test folders are no packages, so a module is loaded by its path.
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,156 @@
+"""A result as JUnit XML, the form that build servers read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from medusa_conformance.outcome import counted, listed, outcome, place_of
+
+Case = ElementTree.Element
+
+OUTCOMES = {
+    "unknown-code": "there is no such code",
+    "expired": "the entry has expired",
+    "other-code": "fails, but by another code",
+}
+"""Fates of an expected failure that fail a run and that no invariant's own case shows."""
+
+
+def junit(document: Mapping[str, Any]) -> str:
+    """A suite per contract, a case per invariant; a suite each of what else can fail a run.
+
+    Takes what `check` or `verify` prints. Every suite carries the run's properties.
+    """
+    found = outcome(document)
+    root = ElementTree.Element("testsuites", name="medusa-oracles", time=f"{found['seconds']:.3f}")
+    for contract in found["contracts"]:
+        name = contract["contract"]
+        rows = [row for row in found["invariants"] if row["contract"] == name]
+        _suite(root, found, name, [_invariant(row, found) for row in rows])
+    _suite(root, found, "mutants", [_mutant(mutant) for mutant in found["mutants"]])
+    if found["command"] == "verify":
+        # An incident of a foreign engine is told by the invariants that it left without a verdict.
+        _suite(root, found, "crashes", [_crash(incident) for incident in found["incidents"]])
+    _suite(root, found, "checkout", list(_checkout(found)))
+    _suite(root, found, "expected failures", list(_expected(found)))
+    for total in ("tests", "failures", "errors"):
+        root.set(total, str(sum(int(suite.attrib[total]) for suite in root)))
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _suite(
+    root: ElementTree.Element, found: Mapping[str, Any], name: str, cases: Sequence[Case]
+) -> None:
+    if not cases:
+        return
+    suite = ElementTree.SubElement(root, "testsuite", name=name, tests=str(len(cases)))
+    for total, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(total, str(sum(case.find(tag) is not None for case in cases)))
+    properties = ElementTree.SubElement(suite, "properties")
+    for key, value in _properties(found):
+        ElementTree.SubElement(properties, "property", name=key, value=value)
+    suite.extend(cases)
+
+
+def _properties(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "verdict", found["verdict"]
+    yield "adapter", found["target"]["text"]
+    for name in ("spec_version", "suite_version", "commit", "seed", "dtype", "device"):
+        if found[name] is not None:
+            yield name, str(found[name])
+
+
+def _case(suite: str, name: str, tag: str = "", kind: str = "", message: str = "") -> Case:
+    case = ElementTree.Element("testcase", classname=f"medusa.{suite}", name=name)
+    if tag:
+        ElementTree.SubElement(case, tag, type=kind, message=message)
+    return case
+
+
+def _invariant(row: Mapping[str, Any], found: Mapping[str, Any]) -> Case:
+    contract, code, status = row["contract"], row["code"], row["status"]
+    reason = row["reason"] or "no reason is given"
+    if status == "pass":
+        return _case(contract, code)
+    if status == "fail":
+        own = [finding for finding in found["findings"] if finding["code"] == code]
+        message = own[0]["message"] if own else _cause(row, found["findings"])
+        case = _case(contract, code, "failure", code, message)
+        case[0].text = "\n\n".join(map(finding_text, own))
+        return case
+    if status == "unexpected-pass":
+        message = f"passes, though it is expected to fail: {reason}"
+        return _case(contract, code, "failure", status, message)
+    if status == "incompetent":
+        case = _case(contract, code, "error", status, reason)
+        case[0].text = "\n".join(map(incident_text, found["incidents"]))
+        return case
+    message = f"expected to fail: {reason}" if status == "expected-failure" else reason
+    return _case(contract, code, "skipped", status, message)
+
+
+def _cause(row: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
+    """What an invariant failed by that has no finding of its own: it is folded under its cause."""
+    code = row["code"]
+    causes = [f["code"] for f in findings if any(code == each["code"] for each in f["follows"])]
+    on = f"failed on {counted(row['failed'], 'coordinate')}"
+    return f"{on}; follows from {listed(causes)}" if causes else on
+
+
+def _mutant(mutant: Mapping[str, Any]) -> Case:
+    name, status = mutant["id"], mutant["status"]
+    if mutant["killed"]:
+        return _case("mutants", name)
+    if status == "incompetent":
+        return _case("mutants", name, "error", status, mutant["crash"] or status)
+    fired = ", ".join(mutant["fired"]) or "nothing"
+    message = f"survived {mutant['killer']}; what fired: {fired}"
+    return _case("mutants", name, "failure", status, message)
+
+
+def _crash(incident: Mapping[str, Any]) -> Case:
+    name = f"{incident['stage']} on {incident['coordinate']}"
+    return _case("crashes", name, "error", incident["kind"], incident["text"])
+
+
+def _checkout(found: Mapping[str, Any]) -> Iterator[Case]:
+    for name, state in (found["checkout"] or {}).items():
+        if state == "matches":
+            yield _case("checkout", name)
+        else:
+            yield _case("checkout", name, "failure", state, f"{state}: not the pinned file")
+
+
+def _expected(found: Mapping[str, Any]) -> Iterator[Case]:
+    for entry in found["expected_failures"]:
+        if entry["outcome"] in OUTCOMES:
+            message = f"{OUTCOMES[entry['outcome']]}: {entry['reason']}"
+            yield _case("expected", entry["code"], "failure", entry["outcome"], message)
+
+
+def incident_text(incident: Mapping[str, Any]) -> str:
+    """One incident in a line."""
+    where = f"{incident['kind']} in {incident['stage']} on {incident['coordinate']}"
+    times = f" ({counted(incident['times'], 'time')})" if incident["times"] > 1 else ""
+    return f"{where}{times}: {incident['text']}"
+
+
+def finding_text(finding: Mapping[str, Any]) -> str:
+    """A finding as lines of plain text, the line that replays it last."""
+    where = ", ".join(f"{axis} {index}" for axis, index in place_of(finding).items())
+    lines = [
+        f"{finding['code']}: {finding['message']}",
+        f"clause    {finding['clause']} of {finding['chapter']}",
+        f"where     {finding['coordinate']['name']}, {where}",
+        f"expected  {json.dumps(finding['expected'])}",
+        f"observed  {json.dumps(finding['observed'])}",
+        f"usually   {finding['usual_cause']}",
+    ]
+    lines += ["", finding["tree"]] if finding["tree"] else []
+    if finding["follows"]:
+        lines.append(f"follows   {', '.join(each['code'] for each in finding['follows'])}")
+    return "\n".join([*lines, f"replay    {finding['replay']}"])
