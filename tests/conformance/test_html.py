@@ -1,0 +1,290 @@
+"""The page of a report: complete, closed to what an engine says, and small."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from medusa_conformance.drawing import BUDGET, MAX_ROWS
+from medusa_conformance.html import html
+from medusa_conformance.outcome import outcome, summary
+from medusa_conformance.values import TEXT_LIMIT, sides
+from medusa_spec.registry import invariants
+
+VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
+BUILDERS = ("passing", "failing", "inconclusive", "verification", "at_large")
+
+
+class Page(HTMLParser):
+    """The elements of a page, its texts, and what is wrong with how they nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self.open[-1] if self.open else "", data))
+
+    def tags(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.elements if tag == name]
+
+    def text(self, tag: str = "") -> str:
+        words = " ".join(data for inside, data in self.texts if not tag or inside == tag)
+        return " ".join(words.split())
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_links_lead_somewhere_and_names_are_there_once(
+    name: str, report_documents: ModuleType
+) -> None:
+    page = Page(html(getattr(report_documents, name)()))
+    ids = Counter(attributes["id"] for _, attributes in page.elements if attributes.get("id"))
+    assert max(ids.values()) == 1
+    inside = [a["href"] or "" for a in page.tags("a") if (a["href"] or "").startswith("#")]
+    assert len(inside) > 80
+    assert {link[1:] for link in inside} <= ids.keys()
+    assert set(invariants()) <= ids.keys()
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_headings_in_order_and_headers_of_tables(name: str, report_documents: ModuleType) -> None:
+    page = Page(html(getattr(report_documents, name)()))
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    headers = page.tags("th")
+    assert headers
+    assert all(header.get("scope") in ("col", "row", "rowgroup") for header in headers)
+
+
+def test_nothing_comes_from_elsewhere(report_documents: ModuleType) -> None:
+    text = html(report_documents.failing())
+    page = Page(text)
+    (policy,) = (m["content"] for m in page.tags("meta") if m.get("http-equiv"))
+    assert policy is not None
+    assert policy.startswith("default-src 'none';")
+    for tag, rule in (("style", "style-src"), ("script", "script-src")):
+        (inside,) = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{rule} 'sha256-{digest}'" in policy
+        assert "http" not in inside
+        assert "@import" not in inside
+        assert "url(" not in inside
+    # The style of an element by itself is what the policy forbids.
+    assert all("style" not in attributes for _, attributes in page.elements)
+    assert all("src" not in attributes for _, attributes in page.elements)
+    assert not any(k.startswith("on") for _, attributes in page.elements for k in attributes)
+
+
+def test_identity(report_documents: ModuleType) -> None:
+    document = report_documents.passing()
+    document |= {"spec_version": "7.1.0", "suite_version": "8.2.0", "seed": 4711}
+    page = Page(html(document))
+    names, values = page.text("dt"), page.text("dd")
+    for name in ("adapter", "spec version", "suite version", "commit", "seed", "numbers"):
+        assert name in names
+    for value in ("my_engine:factory", "7.1.0", "8.2.0", document["commit"], "4711", "float64"):
+        assert value in values
+    assert "PASS" in page.text("title")
+    assert "numpy 2.4.6" in page.text()
+
+
+def test_a_finding_in_full(report_documents: ModuleType) -> None:
+    text = html(report_documents.failing())
+    (article,) = re.findall(r'<article class="finding" id="finding-1".*?</article>', text, re.S)
+    page = Page(article)
+    words = page.text()
+    for part in (
+        "visibility is not ancestry (6 of 36 entries differ)",
+        "Clause T3 of spec/tree.md, section 0x03",
+        "57 coordinates",
+        "6 of 36 entries differ, most at row 4, key 1: by 1.0.",
+        "The mask was built from each node's parent alone, or transposed.",
+        "row 4 and key 1, where the engine differs, are framed",
+        "2 invariants that followed from it",
+        "31 findings",
+        "medusa-oracles replay findings/01-TREE.MASK_IS_ANCESTRY.json",
+    ):
+        assert part in words
+    assert page.text("pre").startswith("true false")
+    assert "#VERIFICATION.PATH_LOGITS" in {a["href"] for a in page.tags("a")}
+    # Two frames and two flags: a row and a key of the six-node tree.
+    frames = [r for r in page.tags("rect") if r.get("class") == "mark"]
+    assert [(r["height"], r["width"]) for r in frames if r["height"] == r["width"]] == []
+    assert len(frames) == 2
+    assert len([p for p in page.tags("path") if p.get("class") == "flag"]) == 2
+
+
+def test_a_row_leads_to_its_finding_or_to_the_one_it_follows_from(
+    report_documents: ModuleType,
+) -> None:
+    text = html(report_documents.failing())
+
+    def row(code: str) -> str:
+        (found,) = re.findall(rf'<tr id="{re.escape(code)}".*?</tr>', text, re.DOTALL)
+        return " ".join(found.split())
+
+    assert '<a href="#finding-2">finding 2</a>' in row("TREE.RETRIEVAL_MAXIMAL")
+    folded = row("VERIFICATION.PATH_LOGITS")
+    assert 'follows from <a href="#finding-1">finding 1</a>' in folded
+    assert "the engine has no commit" in row("COMMIT.SOURCE_ROWS")
+    assert "finding" not in row("COMMIT.SOURCE_ROWS")
+
+
+def test_sentences_that_a_verdict_rests_on(report_documents: ModuleType) -> None:
+    def said(name: str) -> str:
+        return summary(outcome(getattr(report_documents, name)()))
+
+    assert said("passing") == "82 of 82 invariants executed on 89 coordinates; none of them failed."
+    assert said("failing") == (
+        "47 of 82 invariants executed on 89 coordinates; 5 of them failed."
+        " 1 failed as expected. 1 passed though expected to fail."
+        " 1 entry of the expected failures does not hold."
+        " 35 not exercised, because the engine has no commit, cache, forward or generate."
+    )
+    assert said("inconclusive") == (
+        "42 of 82 invariants executed on 89 coordinates; none of them failed."
+        " 20 got no verdict, because the engine gave no usable answer."
+        " 20 not exercised, because the engine has no apply_heads, align_heads or generate."
+    )
+    mutants = len(report_documents.verification()["mutants"])
+    assert said("verification").endswith(
+        f" {mutants} of {mutants} mutants killed by the rule that they break."
+    )
+    assert said("at_large").endswith("The checkout is not the pinned release.")
+    nothing = report_documents.check("inconclusive", dict.fromkeys(invariants(), "not-exercised"))
+    told = summary(outcome(nothing))
+    assert told == "None of 82 invariants was executed. 82 not exercised."
+
+
+def test_kill_matrix(report_documents: ModuleType) -> None:
+    document = report_documents.at_large()
+    text = html(document)
+    page = Page(text)
+    (table,) = re.findall(r'<table class="kills.*?</table>', text, re.DOTALL)
+    for mutant in document["mutants"]:
+        assert f">{mutant['id']}</span>" in table
+    assert table.count('<span class="word">survived</span>') == 1
+    assert table.count('<span class="word">incompetent</span>') == 1
+    assert table.count('<span class="word">killed</span>') == len(document["mutants"]) - 2
+    cells = [a["class"] or "" for a in page.tags("td") if (a.get("class") or "").startswith("cell")]
+    assert len(cells) == 8 * len(document["mutants"])
+    assert sum("killer" in cell for cell in cells) == len(document["mutants"])
+    assert 'id="mutants"' not in html(report_documents.passing())
+
+
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[31m{{ 7*7 }}'
+
+
+def test_an_engine_cannot_write_into_the_page(report_documents: ModuleType) -> None:
+    clean = Page(html(report_documents.inconclusive()))
+    document = report_documents.inconclusive()
+    for incident in document["incidents"]:
+        incident |= {"text": HOSTILE, "stage": HOSTILE, "coordinate": HOSTILE}
+    document["target"] |= {"name": HOSTILE, "text": HOSTILE, "language": HOSTILE}
+    text = html(document)
+    page = Page(text)
+    assert [tag for tag, _ in page.elements] == [tag for tag, _ in clean.elements]
+    assert "<script>alert(1)</script>" in page.text("pre")
+    assert "{{ 7*7 }}" in page.text()
+    assert "\u202e" not in text
+    assert "\x1b" not in text
+
+
+def test_a_link_that_is_a_program_is_no_link(report_documents: ModuleType) -> None:
+    page = Page(html(report_documents.failing()))
+    links = [a["href"] or "" for a in page.tags("a")]
+    assert "https://example.org/issues/7" in links
+    assert all(link.startswith(("#", "https://")) for link in links)
+    assert "javascript:alert(1)" in page.text()
+
+
+@pytest.mark.parametrize(
+    ("rows", "drawn"), [(MAX_ROWS, True), (MAX_ROWS + 1, False), (4095, False)]
+)
+def test_a_large_tree_is_not_drawn(rows: int, drawn: bool, report_documents: ModuleType) -> None:
+    document = report_documents.failing()
+    finding = document["findings"][0]
+    # A chain of 31 under each of the root's children costs the mask the most.
+    paths = [[rank] + [0] * depth for rank in range(rows // 31 + 1) for depth in range(31)]
+    finding["coordinate"] |= {"paths": paths[: rows - 1], "topk": 140, "heads": 31}
+    finding["coordinate"] |= {"capacity": rows + 64, "rounds": [None]}
+    for unused in ("ranking", "posterior", "expected"):
+        finding["coordinate"].pop(unused, None)
+    finding["coordinate"]["model"] |= {"vocabulary": 4096}
+    text = html(document)
+    (article,) = re.findall(r'<article class="finding" id="finding-1".*?</article>', text, re.S)
+    assert ("<svg" in article) is drawn
+    assert ("rows are too many to draw" in article) is not drawn
+    assert len(text) < 500_000
+
+
+def test_drawings_and_texts_leave_the_page_small(report_documents: ModuleType) -> None:
+    document = report_documents.failing()
+    finding = document["findings"][0]
+    finding |= {"expected": "e" * 10**6, "observed": list(range(10**5)), "message": "m" * 10**6}
+    finding["tree"] = "t" * 10**6
+    document["findings"] = [finding] * 60
+    text = html(document)
+    assert "Not drawn: the drawings above" in text
+    assert sum(map(len, re.findall(r"<svg xmlns.*?</svg>", text, re.DOTALL))) <= BUDGET
+    assert len(text) < 2_000_000
+    assert "characters more in report.json" in text
+
+
+def test_only_what_differs_is_marked() -> None:
+    expected, observed = sides([[0, 1], [2, 3]], [[0, 1], [2, 4, 5]])
+
+    def marked(lines: Any) -> list[list[str]]:
+        return [[part.text for part in line if part.differs] for line in lines]
+
+    def plain(lines: Any) -> list[str]:
+        return ["".join(part.text for part in line) for line in lines]
+
+    assert (marked(expected), marked(observed)) == ([[], ["3"]], [[], ["4", "5"]])
+    assert (plain(expected), plain(observed)) == (["[0, 1]", "[2, 3]"], ["[0, 1]", "[2, 4, 5]"])
+    ours, theirs = sides(True, None)
+    assert (plain(ours), plain(theirs), marked(ours)) == (["true"], ["null"], [[]])
+    longest, _ = sides("x" * (TEXT_LIMIT + 3), 0)
+    assert plain(longest)[0].endswith(" … and 3 characters more in report.json")
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_any_document(report_documents: ModuleType, data: st.DataObject) -> None:
+    document = data.draw(report_documents.documents())
+    text = html(document)
+    page = Page(text)
+    text.encode("utf-8")
+    assert len(page.tags("script")) == 1
+    assert len(page.tags("article")) == len(document["findings"])
+    statuses = Counter(row["status"] for row in document["invariants"])
+    shown = Counter(a["data-status"] for a in page.tags("tr") if "data-status" in a)
+    assert shown == statuses
