@@ -402,7 +402,7 @@ def test_no_capabilities(field: str, value: Any) -> None:
 
 
 def test_a_line_has_a_greatest_size() -> None:
-    with pytest.raises(InputError, match="^reply: takes 67,10"):
+    with pytest.raises(InputError, match=r"^reply: takes 67,10"):
         write_line({"id": 1, "error": "x" * LINE_LIMIT}, "reply")
 
 
