@@ -12,13 +12,15 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from medusa_spec.errors import InputError
 from medusa_spec.wire import short
 from medusa_spec.wire_array import LINE_LIMIT
 
-Kind: TypeAlias = Literal["crash", "hang", "rubbish", "endless", "exit"]
+Kind: TypeAlias = Literal["crash", "exit", "hang", "endless", "rubbish"]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 CHUNK = 1024 * 1024
 """Bytes read at once at most; a pipe usually holds less."""

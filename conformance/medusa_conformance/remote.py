@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from medusa_conformance.child import Child, Incident
+from medusa_conformance.child import KINDS, Child, Incident
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.errors import InputError, Refused, Unsupported
 from medusa_spec.wire import (
@@ -21,7 +21,7 @@ from medusa_spec.wire import (
 )
 from medusa_spec.wire_array import Arrays
 
-__all__ = ["Description", "Incident", "Remote", "RemoteEngine"]
+__all__ = ["KINDS", "Description", "Incident", "Remote", "RemoteEngine"]
 
 START_SECONDS = 60.0
 """The least that a process gets for its first reply: importing torch alone takes seconds."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import medusa_manifests
-from medusa_spec import InputError, Policy
+from medusa_spec import InputError, Policy, wire
 from medusa_spec.documents import schema, schema_errors
 from medusa_spec.stages import STAGES, Frontier, HeadState, TreeBuffers
 from medusa_spec.wire import (
@@ -34,6 +34,7 @@ from medusa_spec.wire_array import DTYPES, LINE_LIMIT, Place, read_array, write_
 
 HERE = Place("reply", "answer")
 FORMS = ("list", "base64")
+COORDINATE = medusa_manifests.load("six-node")
 
 # Values
 
@@ -399,6 +400,28 @@ def test_no_capabilities(field: str, value: Any) -> None:
         read_capabilities({**CAPABILITIES, field: value})
     with pytest.raises(InputError, match=f"'{field}' is a required property"):
         read_capabilities({k: v for k, v in CAPABILITIES.items() if k != field})
+
+
+def test_no_schema_is_shown_what_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr(wire, "validate", lambda document, *_: shown.append(document))
+    many = list(range(100_000))
+    array = {"dtype": "int64", "shape": [100_000], "data": many}
+    packed = write_array(many, HERE)
+    document = COORDINATE.document()
+    for stage, arguments in (
+        ("forward", {"tokens": many}),
+        ("admit", {"document": document}),
+        ("verify", {"tree": {"paths": [many], "slots": array, "mask": packed}, "packed": array}),
+    ):
+        message = {"id": 10**9, "command": "stage", "session": 10**9, "stage": stage}
+        read_request(json.dumps({**message, "arguments": arguments}).encode())
+    start = {"id": 1, "command": "start", "session": 1, "coordinate": document, "capacity": 9}
+    read_request(json.dumps(start).encode())
+    read_reply(json.dumps({"id": 1, "answer": {"slots": array}}).encode())
+    read_reply(json.dumps({"id": 1, "error": "x" * 100_000}).encode())
+    assert len(shown) == 6
+    assert max(len(json.dumps(document)) for document in shown) < 600
 
 
 def test_a_line_has_a_greatest_size() -> None:
