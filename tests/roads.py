@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from medusa_conformance.crafted import along_paths, posterior_logits, ranked_frontier
-from medusa_oracles.commit import derive_commit
+from medusa_oracles.commit import Publication, derive_commit
 from medusa_oracles.posterior import derive_selection
 from medusa_oracles.proposal import derive_proposal, derive_table
 from medusa_oracles.tree import derive_parents, derive_tree
@@ -47,18 +47,14 @@ def oracle(coordinate: Coordinate) -> dict[str, Any]:
         selection = derive_selection(proposal.candidates, logits, _in_mode(policy, mode))
         found[mode.replace("-", "_")] = _winner(selection, tree, proposal.candidates)
         if mode == policy.mode:
-            # Row `u` carries the logit `u`, so that the frontier says whose it is.
-            rows = np.arange(len(tree.paths), dtype=np.float64)
             arrays = {
                 "proposal.packed": proposal.packed,
                 "selection.path": np.array(selection.path),
                 "selection.accepted": np.array(selection.accepted),
-                "verification.logits": rows[:, None],
-                "verification.head_logits": rows[None, :, None],
             }
             documents = {"round.tokens": coordinate.prefix}
             plan = derive_commit(Trace(coordinate, EXACT, EXACT, arrays, documents))
-            found["commit"] = _published(plan, int(plan.frontier.target[0]))
+            found["commit"] = _published(plan, plan.terminal)
     return found
 
 
@@ -127,7 +123,7 @@ def _winner(selection: Selection, tree: TreeBuffers, candidates: Any) -> dict[st
     }
 
 
-def _published(plan: CommitPlan, frontier_row: int) -> dict[str, Any]:
+def _published(plan: CommitPlan | Publication, frontier_row: int) -> dict[str, Any]:
     return {
         "tokens": plan.tokens.tolist(),
         "source": plan.source.tolist(),

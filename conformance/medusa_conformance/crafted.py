@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from medusa_oracles.tree import tree_of
 from medusa_spec.arrays import FloatArray, IntArray, RankPath
 from medusa_spec.coordinate import Acceptance, Coordinate, Ranking, RowPosterior
 from medusa_spec.stages import Frontier, HeadState, TreeBuffers
@@ -43,6 +44,13 @@ def great_logits(coordinate: Coordinate) -> FloatArray:
     return GREAT * generator.integers(-1, 2, shape).astype(np.float64)
 
 
+def coarse_logits(coordinate: Coordinate, seed: int) -> FloatArray:
+    """`[N, V]` logits of few different values, so that ties are common."""
+    shape = coordinate.nodes, coordinate.model.vocabulary
+    generator = np.random.default_rng([coordinate.policy.seed, seed, *shape])
+    return STEP * generator.integers(-4, 4, shape).astype(np.float64)
+
+
 def posterior_logits(
     posterior: tuple[RowPosterior, ...], tree: TreeBuffers, vocabulary: int
 ) -> FloatArray:
@@ -77,6 +85,21 @@ def steered_logits(
     else:
         logits[last, 0] = 6.0
     return logits
+
+
+def prescribed_logits(
+    coordinate: Coordinate, planned: Acceptance | None, packed: IntArray, seed: int
+) -> FloatArray | None:
+    """`[N, V]` logits that the coordinate names, or that steer to what it planned; `None`, neither.
+
+    Over the judge's own tree: a steered row must be the row that the path names.
+    """
+    truth = tree_of(coordinate)
+    if coordinate.posterior:
+        return posterior_logits(coordinate.posterior, truth, coordinate.model.vocabulary)
+    if planned is None:
+        return None
+    return steered_logits(planned, truth, packed, coordinate, coordinate.policy.seed + seed)
 
 
 def along_paths(logits: FloatArray, tree: TreeBuffers) -> FloatArray:

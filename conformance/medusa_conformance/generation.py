@@ -12,13 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from medusa_conformance.crafted import unsorted
+from medusa_conformance.incident import Incident
+from medusa_conformance.isolation import Isolated
+from medusa_conformance.rounds import present
 from medusa_spec.arrays import Array, RankPath
 from medusa_spec.coordinate import Coordinate, Policy
-from medusa_spec.stages import TreeBuffers, arrays_of
+from medusa_spec.stages import Decoded, TreeBuffers, arrays_of
 from medusa_spec.trace import Trace
 
 if TYPE_CHECKING:
     from medusa_conformance.line import Line
+
+
+STEPS = ("prefill", "propose", "verify", "select", "commit")
+"""The stages by which a generation can be driven round by round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +41,11 @@ class Asked:
         tree, end = unsorted(tuple(paths)), planned.end_of_sequence
         return engine.generate(planned.prefix, self.tokens, tree, planned.topk, policy, end)
 
-    def drive(self, engine: Any, tree: TreeBuffers, policy: Policy) -> dict[str, Array]:
-        """The same, round by round through the engine's stages, on its buffers."""
+    def drive(self, engine: Isolated, tree: TreeBuffers, policy: Policy) -> dict[str, Array]:
+        """The same, round by round through the engine's stages, on its buffers.
+
+        Nothing where the engine shows too little of a round to go on with.
+        """
         planned, end = self.coordinate, self.coordinate.end_of_sequence
         frontier = engine.prefill(planned.prefix)
         output: list[int] = []
@@ -44,9 +54,13 @@ class Asked:
         for _ in range(self.tokens):
             proposal = engine.propose(tree, frontier, planned.topk, policy.sentinel)
             verified = engine.verify(tree, proposal.packed)
+            if any(part is None for part in (proposal.candidates, verified.path_logits)):
+                return {}
             selection = engine.select(proposal.candidates, verified.path_logits, policy)
             plan = engine.commit(selection.path, selection.accepted, end)
             frontier = plan.frontier
+            if any(part is None for part in (plan.tokens, frontier)):
+                return {}
             published.append(len(plan.tokens))
             output += [int(token) for token in plan.tokens]
             if len(output) >= self.tokens or output[-1:] == [end]:
@@ -68,44 +82,51 @@ def generation(line: Line) -> Iterator[Trace]:
     chain = deepest_chain(coordinate)
 
     engine, plain = line.engine(), line.engine()
-    tree = line.compile(engine, coordinate)
-    # Another prompt of the same length: whatever survives of it must not be read again.
-    engine.prefill([(token + 1) % coordinate.model.vocabulary for token in prefix])
+    tree = line.compile(engine, coordinate) if engine.has(*STEPS) else None
+    if engine.has("prefill"):
+        # Another prompt of the same length: whatever survives of it must not be read again.
+        engine.prefill([(token + 1) % coordinate.model.vocabulary for token in prefix])
     whole = asked.generate(engine, coordinate.paths, coordinate.policy)
     alone = asked.generate(engine, chain, coordinate.policy)
     fresh = asked.generate(line.engine(), coordinate.paths, coordinate.policy)
-    passed = plain.forward([*prefix, *alone.tokens])
     arrays = {
         **generated("generation", whole),
         **generated("chain", alone),
         **generated("fresh", fresh),
-        **asked.drive(engine, tree, coordinate.policy),
         "generation.asked": np.asarray(asked.tokens),
-        "generation.plain_logits": plain.forward([*prefix, *whole.tokens]).logits,
-        "chain.plain_logits": passed.logits,
-        "chain.plain_heads": passed.head_logits,
-        **arrays_of("chain.frontier", engine.prefill(prefix)),
     }
+    if plain.has("forward"):
+        passed = plain.forward([*prefix, *alone.tokens])
+        behind = plain.forward([*prefix, *whole.tokens])
+        arrays |= present("generation", plain_logits=behind.logits)
+        arrays |= present("chain", plain_logits=passed.logits, plain_heads=passed.head_logits)
+    if tree is not None:
+        arrays |= asked.drive(engine, tree, coordinate.policy)
+    if engine.has("prefill"):
+        arrays |= arrays_of("chain.frontier", engine.prefill(prefix))
     documents = {"generation.prefix": prefix, "chain.path": chain[-1] if chain else ()}
     yield line.trace(arrays, documents, coordinate=coordinate)
     if own != coordinate.policy:
         whole = asked.generate(engine, coordinate.paths, own)
         arrays = {
             **generated("generation", whole),
-            **asked.drive(engine, tree, own),
             "generation.asked": np.asarray(asked.tokens),
-            "generation.plain_logits": plain.forward([*prefix, *whole.tokens]).logits,
         }
+        if tree is not None:
+            arrays |= asked.drive(engine, tree, own)
+        if plain.has("forward"):
+            behind = plain.forward([*prefix, *whole.tokens])
+            arrays |= present("generation", plain_logits=behind.logits)
         yield line.trace(arrays, {"generation.prefix": prefix})
 
 
-def generated(name: str, decoded: Any) -> dict[str, Array]:
+def generated(name: str, decoded: Decoded) -> dict[str, Array]:
     """A generation's arrays under one name."""
-    return {
-        f"{name}.tokens": np.array(decoded.tokens, np.int64),
-        f"{name}.published": np.array(decoded.published, np.int64),
-        f"{name}.frontiers": decoded.frontiers,
-    }
+    if decoded.tokens is None:
+        raise Incident("rubbish", "generate", "no tokens were answered")
+    tokens = np.array(decoded.tokens, np.int64)
+    published = None if decoded.published is None else np.array(decoded.published, np.int64)
+    return present(name, tokens=tokens, published=published, frontiers=decoded.frontiers)
 
 
 def greedy(policy: Policy) -> Policy:

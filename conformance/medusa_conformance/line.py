@@ -1,15 +1,15 @@
 """The straight line of one coordinate: what is asked of an engine, and the traces that it leaves.
 
 Every section asks for some stages and yields the traces of what they answered. A `Refused` where
-nothing unlawful was asked is an observation; any other exception is the engine's crash, and the
-line goes on with the next section.
+nothing unlawful was asked is an observation. Where a stage is missing, or was not made for what it
+is asked, the section ends; the judge's own derivation stands in for one whose answer is only
+handed on. Any other exception is a crash, and the line goes on with the next section.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,27 +19,26 @@ from medusa_conformance.crafted import (
     along_paths,
     alter_head,
     coarse_frontier,
+    coarse_logits,
     great_logits,
-    posterior_logits,
+    prescribed_logits,
     random_heads,
     ranked_frontier,
-    steered_logits,
     unsorted,
 )
 from medusa_conformance.generation import generation
-from medusa_conformance.isolation import Isolated
+from medusa_conformance.incident import Incident, IncidentKind
+from medusa_conformance.isolation import Isolated, Missing, Record
 from medusa_conformance.probes import unlawful_documents
-from medusa_conformance.unlawful import (
-    refusal,
-    unlawful_commit,
-    unlawful_logits,
-    unlawful_staging,
-)
-from medusa_oracles.tree import tree_of
+from medusa_conformance.rounds import decoding, filled
+from medusa_conformance.unlawful import unlawful_commit, unlawful_logits, unlawful_staging
+from medusa_oracles.posterior import derive_selection
+from medusa_oracles.proposal import derive_proposal, derive_table
+from medusa_oracles.tree import gather_rows, tree_of
 from medusa_spec.arrays import Array
-from medusa_spec.coordinate import Acceptance, Coordinate
-from medusa_spec.errors import Refused
-from medusa_spec.stages import Frontier, Selection, TreeBuffers, arrays_of
+from medusa_spec.coordinate import Coordinate
+from medusa_spec.errors import Refused, Unsupported, one_line
+from medusa_spec.stages import Frontier, Proposal, Selection, TreeBuffers, arrays_of
 from medusa_spec.trace import Tolerance, Trace
 
 Factory: TypeAlias = Callable[[Coordinate, int], Any]
@@ -48,29 +47,38 @@ Factory: TypeAlias = Callable[[Coordinate, int], Any]
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """An exception of the engine that is not a refusal."""
+    """No answer that can be judged, and the section that ends with it."""
 
     section: str
+    kind: IncidentKind
+    stage: str
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One coordinate, an engine factory, and the tolerances to judge by."""
+    """One coordinate, an engine factory, and the tolerances to judge by.
+
+    `record` counts what the engine was asked.
+    """
 
     coordinate: Coordinate
     factory: Factory
     tolerance: Tolerance
     policy_tolerance: Tolerance
+    record: Record = field(default_factory=Record)
 
     def run(self) -> Iterator[Trace | Crash]:
         """Every section in the order of the contracts."""
         for section in (
             Line.admission,
             Line.heads,
+            Line.alignment,
             Line.tree,
+            Line.node_count,
             Line.proposals,
-            Line.decoding,
+            decoding,
+            Line.decisions,
             Line.selections,
             unlawful_logits,
             unlawful_commit,
@@ -79,29 +87,86 @@ class Line:
         ):
             try:
                 yield from section(self)
+            except (Missing, Unsupported):
+                # The record says so; what was seen before it has been judged.
+                continue
             except Refused as refused:
                 # Nothing unlawful was asked; the sections that do ask for it catch the answer.
                 yield self.trace({}, {"round.refused": str(refused)})
-            except (Exception, SystemExit) as error:
-                yield Crash(section.__name__, f"{type(error).__name__}: {error}")
+            except Incident as incident:
+                yield Crash(section.__name__, incident.kind, incident.stage, incident.text)
+            except Exception as error:
+                # An answer that the line itself cannot hand on, such as rows that are not there.
+                text = f"what was answered cannot be used: {type(error).__name__}: {error}"
+                yield Crash(section.__name__, "rubbish", "", one_line(text))
 
     def trace(self, arrays: dict[str, Array], documents: dict[str, Any], **more: Any) -> Trace:
         """A trace of this line's coordinate, or of the one in `more`."""
         coordinate = more.pop("coordinate", self.coordinate)
         return Trace(coordinate, self.tolerance, self.policy_tolerance, arrays, documents, **more)
 
-    def engine(self, capacity: int | None = None) -> Any:
+    def engine(self, capacity: int | None = None) -> Isolated:
         """A fresh engine; the coordinate's own capacity unless told otherwise."""
         rows = self.coordinate.capacity if capacity is None else capacity
-        return Isolated(self.factory(self.coordinate, rows))
+        try:
+            made = self.factory(self.coordinate, rows)
+        except (Refused, Unsupported, Incident):
+            raise
+        except (Exception, SystemExit) as error:
+            text = f"{type(error).__name__}: {error}"
+            raise Incident("crash", "start", text) from error
+        return Isolated(made, self.record)
 
-    def compile(self, engine: Any, coordinate: Coordinate) -> TreeBuffers:
-        """The engine's buffers for a coordinate's tree."""
+    def compile(self, engine: Isolated, coordinate: Coordinate) -> TreeBuffers:
+        """The engine's buffers for a coordinate's tree; the judge's own where it has none."""
+        if not engine.has("compile_tree"):
+            return tree_of(coordinate)
         policy = coordinate.policy
         buffers: TreeBuffers = engine.compile_tree(
             unsorted(coordinate.paths), coordinate.topk, policy.retrieval_order, policy.sentinel
         )
         return buffers
+
+    def propose(
+        self, engine: Isolated, coordinate: Coordinate, tree: TreeBuffers, frontier: Frontier
+    ) -> tuple[dict[str, Array], Proposal]:
+        """What was observed of a proposal, and a whole one to go on with."""
+        topk, sentinel = coordinate.topk, coordinate.policy.sentinel
+        truth = tree_of(coordinate)
+        if engine.has("propose"):
+            observed: Proposal = engine.propose(tree, frontier, topk, sentinel)
+            packed = observed.packed
+            if packed is None:
+                raise Missing("propose")
+            own = Proposal(observed.table, packed, gather_rows(packed, truth.retrieval, sentinel))
+            seen = arrays_of("frontier", frontier) | arrays_of("proposal", observed)
+            return seen, filled(observed, own)
+        if frontier.heads is None or frontier.target is None:
+            raise Missing("propose")
+        table = derive_table(frontier.target, frontier.heads, topk)
+        own = derive_proposal(table, truth, sentinel)
+        # Handed on, and no part of what the engine proposed: so without the frontier beside it.
+        return {"proposal.packed": own.packed}, own
+
+    def select(
+        self,
+        engine: Isolated,
+        coordinate: Coordinate,
+        candidates: Array,
+        path_logits: Array,
+    ) -> tuple[dict[str, Array], Selection]:
+        """What was given and observed of a selection, and one to go on with."""
+        if not engine.has("select"):
+            own = derive_selection(candidates, path_logits, coordinate.policy)
+            # Handed on, and not the engine's: so without the logits that it would be judged by.
+            handed = {"path": own.path, "accepted": own.accepted}
+            return {f"selection.{name}": np.asarray(n) for name, n in handed.items()}, own
+        selection: Selection = engine.select(candidates, path_logits, coordinate.policy)
+        arrays = arrays_of("selection", selection)
+        arrays["selection.candidates"], arrays["selection.path_logits"] = candidates, path_logits
+        if selection.path is None or selection.accepted is None:
+            raise Incident("rubbish", "select", "no path and accepted length was answered")
+        return arrays, selection
 
     def admission(self) -> Iterator[Trace]:
         """The lawful document, and one broken document for each rule that it can break."""
@@ -128,16 +193,10 @@ class Line:
         generator = np.random.default_rng([self.coordinate.policy.seed, heads])
         given = random_heads(generator, self.coordinate)
         hidden = generator.normal(size=(heads, 2, shape.hidden))
-        length = int(generator.integers(1, heads + 4))
-        tokens = generator.integers(0, shape.vocabulary, (2, length))
-        owned = generator.random((2, length)) < 0.5
         arrays = {
             **arrays_of("heads.given", given),
             **arrays_of("heads", engine.apply_heads(given, hidden)),
-            **arrays_of("heads", engine.align_heads(tokens, owned, heads)),
             "heads.hidden": hidden,
-            "heads.tokens": tokens,
-            "heads.owned_tokens": owned,
         }
         altered = int(generator.integers(heads))
         other = alter_head(given, altered)
@@ -146,140 +205,76 @@ class Line:
             arrays["heads.altered_head"] = np.asarray(altered)
         yield self.trace(arrays, {})
 
+    def alignment(self) -> Iterator[Trace]:
+        """Labels of a random batch, of which about half are owned."""
+        heads, vocabulary = self.coordinate.heads, self.coordinate.model.vocabulary
+        if heads == 0:
+            return
+        generator = np.random.default_rng([self.coordinate.policy.seed, heads, 2])
+        length = int(generator.integers(1, heads + 4))
+        tokens = generator.integers(0, vocabulary, (2, length))
+        owned = generator.random((2, length)) < 0.5
+        observed = arrays_of("heads", self.engine().align_heads(tokens, owned, heads))
+        yield self.trace(observed | {"heads.tokens": tokens, "heads.owned_tokens": owned}, {})
+
     def tree(self) -> Iterator[Trace]:
-        """Tree compilation, and the node count of a regular tree."""
-        engine, branching = self.engine(), self.coordinate.branching
+        """Tree compilation."""
+        engine = self.engine()
         # The same paths under another policy first: buffers are theirs and the policy's.
         paths, topk, policy = self.coordinate.paths, self.coordinate.topk, self.coordinate.policy
         order = "canonical" if policy.retrieval_order == "pinned" else "pinned"
         engine.compile_tree(paths, topk, order, policy.sentinel - 1)
         tree = self.compile(engine, self.coordinate)
-        arrays = arrays_of("tree", tree)
+        yield self.trace(arrays_of("tree", tree), documents_of(tree))
+
+    def node_count(self) -> Iterator[Trace]:
+        """The node count of a regular tree."""
+        branching = self.coordinate.branching
         if branching is not None:
-            arrays["tree.node_count"] = np.asarray(engine.node_count(branching))
-        yield self.trace(arrays, {"tree.paths": tree.paths})
+            counted = np.asarray(self.engine().node_count(branching))
+            yield self.trace({"tree.node_count": counted}, {})
 
     def proposals(self) -> Iterator[Trace]:
-        """A proposal from a frontier in which many logits are equal."""
+        """Proposals from a frontier in which many logits are equal, and from a prescribed one."""
         engine, coordinate = self.engine(), self.coordinate
-        frontier = coarse_frontier(coordinate)
-        tree, sentinel = self.compile(engine, coordinate), coordinate.policy.sentinel
-        proposal = engine.propose(tree, frontier, coordinate.topk, sentinel)
-        yield self.trace(arrays_of("frontier", frontier) | arrays_of("proposal", proposal), {})
-
-    def decoding(self) -> Iterator[Trace]:
-        """Prefill and rounds on one engine, behind an earlier generation where there is one."""
-        engine, earlier = self.engine(), self.coordinate.earlier
-        if earlier is not None:
-            before = self.coordinate.with_tree(earlier.paths)
-            before = replace(
-                before,
-                prefix=earlier.prefix,
-                prefix_length=len(earlier.prefix),
-                ranking=None,
-                posterior=(),
-            )
-            yield from self.rounds(engine, before, 0)
-        yield from self.rounds(engine, self.coordinate, 1)
-
-    def rounds(self, engine: Any, coordinate: Coordinate, generation: int) -> Iterator[Trace]:
-        """One generation, stage by stage; it ends early where the cache has no room for a tree."""
-        tokens = list(coordinate.prefix)
         tree = self.compile(engine, coordinate)
-        frontier = engine.prefill(tokens)
-        plain = self.engine().forward(tokens)
-        begun = {
-            **arrays_of("chain.frontier", frontier),
-            "chain.plain_logits": plain.logits,
-            "chain.plain_heads": plain.head_logits,
-        }
-        documents: dict[str, Any] = {"generation.prefix": coordinate.prefix}
-        yield self.trace(begun, documents, coordinate=coordinate, generation=generation)
+        for frontier in self.frontiers():
+            arrays, _ = self.propose(engine, coordinate, tree, frontier)
+            yield self.trace(arrays, {})
+
+    def frontiers(self) -> list[Frontier]:
+        """The coarse frontier, and the one that the coordinate prescribes."""
+        coordinate, vocabulary = self.coordinate, self.coordinate.model.vocabulary
+        found = [coarse_frontier(coordinate)]
+        if coordinate.ranking is not None:
+            found.append(ranked_frontier(coordinate.ranking, vocabulary, coordinate.topk))
+        return found
+
+    def candidates(self) -> Proposal:
+        """What a right engine proposes from the last of those frontiers."""
+        coordinate, frontier = self.coordinate, self.frontiers()[-1]
+        table = derive_table(frontier.target, frontier.heads, coordinate.topk)
+        return derive_proposal(table, tree_of(coordinate), coordinate.policy.sentinel)
+
+    def decisions(self) -> Iterator[Trace]:
+        """Selections of an engine without a model, from logits that a round would have prescribed.
+
+        Where there is a model, its rounds show the same.
+        """
+        engine, coordinate = self.engine(), self.coordinate
+        if engine.has("prefill", "verify"):
+            return
+        proposal = self.candidates()
         for number, planned in enumerate(coordinate.rounds):
-            if len(tokens) + coordinate.nodes > coordinate.capacity:
-                packed = np.zeros(coordinate.nodes, np.int64)
-                asked = f"a tree of {coordinate.nodes} rows behind {len(tokens)}, beyond the cache"
-                yield refusal(self, engine, asked, partial(engine.verify, tree, packed))
-                return
-            if coordinate.ranking is not None:
-                vocabulary = coordinate.model.vocabulary
-                frontier = ranked_frontier(coordinate.ranking, vocabulary, coordinate.topk)
-            arrays: dict[str, Array] = {}
-            documents = {"round.tokens": tuple(tokens), "round.refused": None}
-            seen = self.trace(
-                arrays, documents, coordinate=coordinate, generation=generation, round=number
-            )
-            try:
-                frontier = self.round(
-                    engine, coordinate, tree, frontier, tokens, planned, arrays, documents
-                )
-            except Refused as refused:
-                documents["round.refused"] = str(refused)
-                return
-            finally:
-                # However the round ended, what was seen of it is judged.
-                yield seen
-            if tokens[-1] == coordinate.end_of_sequence:
-                return
-
-    def round(
-        self,
-        engine: Any,
-        coordinate: Coordinate,
-        tree: TreeBuffers,
-        frontier: Frontier,
-        tokens: list[int],
-        planned: Acceptance | None,
-        arrays: dict[str, Array],
-        documents: dict[str, Any],
-    ) -> Frontier:
-        """One round into `arrays` and `documents`; `tokens` grow by what it published."""
-        policy = coordinate.policy
-        proposal = engine.propose(tree, frontier, coordinate.topk, policy.sentinel)
-        arrays |= arrays_of("frontier", frontier) | arrays_of("proposal", proposal)
-        verified = engine.verify(tree, proposal.packed)
-        arrays |= arrays_of("verification", verified)
-        # Of an engine that never decoded: one with a past might answer from its session's cache.
-        plain = self.engine()
-        arrays |= plain_passes(plain, coordinate, tokens, proposal.packed)
-        path_logits = verified.path_logits
-        if coordinate.posterior or planned is not None:
-            # The judge's own tree: a steered row must be the row that the path names.
-            truth = tree_of(coordinate)
-            if coordinate.posterior:
-                rows = posterior_logits(coordinate.posterior, truth, coordinate.model.vocabulary)
-            else:
-                assert planned is not None
-                seed = policy.seed + len(tokens)
-                rows = steered_logits(planned, truth, proposal.packed, coordinate, seed)
-            path_logits = along_paths(rows, tree)
-        selection = self.select(engine, coordinate, proposal.candidates, path_logits, arrays)
-        documents["selection.refused"] = None
-        documents["selection.label"] = engine.label(policy)
-        arrays["cache.before"] = engine.cache().backing
-        plan = engine.commit(selection.path, selection.accepted, coordinate.end_of_sequence)
-        arrays |= arrays_of("commit", plan)
-        tokens += plan.tokens.tolist()
-        after = engine.cache()
-        arrays["cache.after"], arrays["cache.length"] = after.backing, np.asarray(after.length)
-        arrays["round.visible_kv"] = after.backing[:, :, :, : after.length]
-        arrays["round.fresh_kv"] = plain.forward(tokens).kv
-        next_frontier: Frontier = plan.frontier
-        return next_frontier
-
-    def select(
-        self,
-        engine: Any,
-        coordinate: Coordinate,
-        candidates: Array,
-        path_logits: Array,
-        arrays: dict[str, Array],
-    ) -> Selection:
-        """The selection, written into `arrays` with what it was given."""
-        selection: Selection = engine.select(candidates, path_logits, coordinate.policy)
-        arrays |= arrays_of("selection", selection)
-        arrays["selection.candidates"], arrays["selection.path_logits"] = candidates, path_logits
-        return selection
+            rows = prescribed_logits(coordinate, planned, proposal.packed, number)
+            if rows is None:
+                rows = coarse_logits(coordinate, number)
+            path_logits = along_paths(rows, tree_of(coordinate))
+            arrays, _ = self.select(engine, coordinate, proposal.candidates, path_logits)
+            documents: dict[str, Any] = {"selection.refused": None}
+            if engine.has("label"):
+                documents["selection.label"] = engine.label(coordinate.policy)
+            yield self.trace(arrays, documents)
 
     def selections(self) -> Iterator[Trace]:
         """Lawful logits that need care: some too great for a bare exp, others no number at padding.
@@ -287,39 +282,22 @@ class Line:
         The numbers at padding mean nothing, so neither is a reason to refuse.
         """
         engine, coordinate = self.engine(), self.coordinate
-        tree, proposal = self.staged(engine)
-        great = along_paths(great_logits(coordinate), tree)
+        truth, candidates = tree_of(coordinate), self.candidates().candidates
+        great = along_paths(great_logits(coordinate), truth)
         spoiled = great / GREAT
-        spoiled[tree.retrieval < 0] = np.nan
+        spoiled[truth.retrieval < 0] = np.nan
         for path_logits in (great, spoiled):
-            arrays: dict[str, Array] = {}
-            self.select(engine, coordinate, proposal.candidates, path_logits, arrays)
+            arrays, _ = self.select(engine, coordinate, candidates, path_logits)
             yield self.trace(arrays, {"selection.refused": None})
 
-    def staged(self, engine: Any) -> tuple[TreeBuffers, Any]:
+    def staged(self, engine: Isolated) -> tuple[TreeBuffers, Proposal]:
         """Prefill an engine, and give one tree that it could verify, and its proposal."""
         coordinate = self.coordinate
         tree = self.compile(engine, coordinate)
         frontier = engine.prefill(coordinate.prefix)
-        proposal = engine.propose(tree, frontier, coordinate.topk, coordinate.policy.sentinel)
-        return tree, proposal
+        return tree, self.propose(engine, coordinate, tree, frontier)[1]
 
 
-def plain_passes(
-    engine: Any, coordinate: Coordinate, tokens: list[int], packed: Array
-) -> dict[str, Array]:
-    """Logits and K/V of every row from plain causal passes over the prefix and the row's path."""
-    tree = tree_of(coordinate)
-    rows: dict[int, tuple[Array, Array, Array]] = {}
-    for entries in tree.retrieval:
-        path = entries[entries >= 0]
-        passed = engine.forward([*tokens, *packed[path].tolist()])
-        for place, row in enumerate(path, len(tokens)):
-            found = passed.logits[place], passed.head_logits[:, place], passed.kv[:, :, :, place]
-            rows.setdefault(int(row), found)
-    logits, heads, kv = zip(*(rows[row] for row in range(len(tree.paths))), strict=True)
-    return {
-        "plain.logits": np.stack(logits),
-        "plain.head_logits": np.stack(heads, axis=1),
-        "plain.kv": np.stack(kv, axis=3),
-    }
+def documents_of(tree: TreeBuffers) -> dict[str, Any]:
+    """The paths of a tree's rows, where they were observed."""
+    return {} if tree.paths is None else {"tree.paths": tree.paths}

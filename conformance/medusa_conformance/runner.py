@@ -11,6 +11,7 @@ from multiprocessing import get_context
 from typing import Any, Literal, TypeAlias
 
 import medusa_manifests
+from medusa_conformance.isolation import Record
 from medusa_conformance.line import Crash, Factory, Line
 from medusa_mutations import Mutation, mutations
 from medusa_oracles import judge
@@ -56,13 +57,18 @@ class Located:
 
 @dataclass(slots=True)
 class Tally:
-    """What was judged: coordinates, and per invariant those that exercised and that broke it."""
+    """What was judged: coordinates, and per invariant those that exercised and that broke it.
+
+    `seen` are the names that any trace held, `record` what the engine was asked for.
+    """
 
     coordinates: int = 0
     executed: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     findings: list[Located] = field(default_factory=list)
     crashes: list[tuple[str, Crash]] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+    record: Record = field(default_factory=Record)
 
     def add(self, other: Tally) -> None:
         """Take in what another process judged."""
@@ -71,6 +77,8 @@ class Tally:
         self.failed += other.failed
         self.findings += other.findings[: KEPT_FINDINGS - len(self.findings)]
         self.crashes += other.crashes
+        self.seen |= other.seen
+        self.record.add(other.record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +131,11 @@ def judge_coordinates(
     for coordinate in coordinates:
         executed: set[str] = set()
         failed: set[str] = set()
-        for seen in line_of(factory, coordinate, setting).run():
+        for seen in line_of(factory, coordinate, setting, tally.record).run():
             if isinstance(seen, Crash):
                 tally.crashes.append((coordinate.name, seen))
                 continue
+            tally.seen.update(seen.arrays, seen.documents)
             judgement = judge(seen, contracts)
             findings = judgement.findings or refused_unasked(seen)
             executed.update(judgement.executed)
@@ -147,10 +156,14 @@ def refused_unasked(seen: Trace) -> tuple[Finding, ...]:
     return judge(seen, frozenset({"round"})).findings
 
 
-def line_of(factory: Factory, coordinate: Coordinate, setting: Setting) -> Line:
+def line_of(
+    factory: Factory, coordinate: Coordinate, setting: Setting, record: Record | None = None
+) -> Line:
     """The line of one coordinate, with the tolerances of the run's dtype."""
     forward = medusa_manifests.tolerance(setting.dtype)
-    return Line(coordinate, factory, forward, medusa_manifests.tolerance("policy"))
+    return Line(
+        coordinate, factory, forward, medusa_manifests.tolerance("policy"), record or Record()
+    )
 
 
 def judge_mutant(

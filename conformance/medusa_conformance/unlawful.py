@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from medusa_conformance.isolation import Isolated
 from medusa_oracles.tree import tree_of
+from medusa_spec.arrays import Array
 from medusa_spec.errors import Refused
 from medusa_spec.trace import Trace
 
@@ -26,8 +28,7 @@ def unlawful_logits(line: Line) -> Iterator[Trace]:
     judged there in this round, and the next root is chosen from it.
     """
     engine, policy = line.engine(), line.coordinate.policy
-    tree, proposal = line.staged(engine)
-    candidates, vocabulary = proposal.candidates, line.coordinate.model.vocabulary
+    candidates, vocabulary = line.candidates().candidates, line.coordinate.model.vocabulary
     terminal = int((tree_of(line.coordinate).retrieval[-1] >= 0).sum()) - 1
     every, last = slice(None), slice(-1, None)
     for place, value in (
@@ -35,7 +36,7 @@ def unlawful_logits(line: Line) -> Iterator[Trace]:
         ((every, 0, last), np.inf),
         ((-1, terminal, 0), -np.inf),
     ):
-        logits = np.zeros((*tree.retrieval.shape, vocabulary))
+        logits = np.zeros((*candidates.shape, vocabulary))
         logits[place] = value
         arrays = {"selection.candidates": candidates, "selection.path_logits": logits}
         documents: dict[str, Any] = {"selection.refused": None}
@@ -79,24 +80,26 @@ def unlawful_staging(line: Line) -> Iterator[Trace]:
     tree, proposal = line.staged(engine)
     asked = f"a tree of {coordinate.nodes} rows with room for one less"
     yield refusal(line, engine, asked, partial(engine.verify, tree, proposal.packed))
-    capacity = engine.cache().backing.shape[3]
+    capacity = len(coordinate.prefix) + coordinate.nodes - 1
     asked = f"a prefix of {capacity + 1} tokens in a cache of {capacity}"
     yield refusal(line, engine, asked, partial(engine.prefill, [0] * (capacity + 1)))
 
 
-def refusal(line: Line, engine: Any, asked: str, ask: Callable[[], Any]) -> Trace:
+def refusal(line: Line, engine: Isolated, asked: str, ask: Callable[[], Any]) -> Trace:
     """Ask for what must be refused, and compare the cache before and after."""
-    before = engine.cache()
+    arrays = looked("before", engine)
     documents: dict[str, Any] = {"refusal.asked": asked, "refusal.refused": None}
     try:
         ask()
     except Refused as refused:
         documents["refusal.refused"] = str(refused)
-    after = engine.cache()
-    arrays = {
-        "refusal.before": before.backing,
-        "refusal.after": after.backing,
-        "refusal.length_before": np.asarray(before.length),
-        "refusal.length_after": np.asarray(after.length),
-    }
-    return line.trace(arrays, documents)
+    return line.trace(arrays | looked("after", engine), documents)
+
+
+def looked(when: str, engine: Isolated) -> dict[str, Array]:
+    """The cache as far as the engine shows it."""
+    if not engine.has("cache"):
+        return {}
+    view = engine.cache()
+    seen = {when: view.backing, f"length_{when}": view.length}
+    return {f"refusal.{name}": np.asarray(v) for name, v in seen.items() if v is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from medusa_oracles.tree import expected_tree
 from medusa_oracles.verification import prefix_length
 from medusa_spec.arrays import Array, IntArray
 from medusa_spec.findings import Finding
-from medusa_spec.stages import CommitPlan, Frontier
 from medusa_spec.trace import Trace
 
 
@@ -27,8 +27,20 @@ def derive_published_rows(
     return rows
 
 
-def derive_commit(trace: Trace) -> CommitPlan:
-    """The plan that this trace's own selection demands (clauses M1 to M3, M6 to M8)."""
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What a selection demands of its commit: tokens and rows `[G]`, the length behind them, and
+    the packed row of the last."""
+
+    tokens: IntArray
+    source: IntArray
+    destination: IntArray
+    length: int
+    terminal: int
+
+
+def derive_commit(trace: Trace) -> Publication:
+    """The commit that this trace's own selection demands (clauses M1 to M3, M6 to M8)."""
     packed, retrieval = trace["proposal.packed"], expected_tree(trace).retrieval
     rows = derive_published_rows(
         retrieval,
@@ -38,16 +50,12 @@ def derive_commit(trace: Trace) -> CommitPlan:
         trace.coordinate.end_of_sequence,
     )
     committed = prefix_length(trace)
-    terminal = rows[-1]
-    frontier = Frontier(
-        trace["verification.logits"][terminal], trace["verification.head_logits"][:, terminal]
-    )
-    return CommitPlan(
+    return Publication(
         packed[rows],
         committed + rows,
         committed + np.arange(len(rows)),
         committed + len(rows),
-        frontier,
+        int(rows[-1]),
     )
 
 
@@ -57,11 +65,11 @@ def _lawful(trace: Trace) -> bool:
     Other contracts report a selection or a row count that is not.
     """
     retrieval, nodes = expected_tree(trace).retrieval, trace.coordinate.nodes
-    rows = (
-        len(trace["proposal.packed"]),
-        len(trace["verification.logits"]),
-        trace["verification.head_logits"].shape[1],
-    )
+    rows = [len(trace["proposal.packed"])]
+    if trace.has("verification.logits"):
+        rows.append(len(trace["verification.logits"]))
+    if trace.has("verification.head_logits"):
+        rows.append(trace["verification.head_logits"].shape[1])
     if any(there != nodes for there in rows):
         return False
     path, accepted = int(trace["selection.path"]), int(trace["selection.accepted"])
@@ -74,8 +82,6 @@ _CHOICE = (
     "selection.path",
     "selection.accepted",
     "proposal.packed",
-    "verification.logits",
-    "verification.head_logits",
     "round.tokens",
 )
 _CACHE = ("cache.before", "cache.after", "commit.source", "commit.destination")
@@ -146,36 +152,28 @@ def snapshot(trace: Trace) -> Iterator[Finding]:
 @oracle(
     "COMMIT.ONE_PATH",
     *_CHOICE,
-    "commit.source",
     "commit.tokens",
-    "commit.frontier.target",
-    "commit.frontier.heads",
     applies=_lawful,
 )
 def one_path(trace: Trace) -> Iterator[Finding]:
     """Clause M6: names the part of the publication that agrees with a path that did not win."""
-    expected, tree = derive_commit(trace), expected_tree(trace)
-    winner, edges = int(trace["selection.path"]), len(expected.tokens)
-    logits, heads = trace["verification.logits"], trace["verification.head_logits"]
+    tree, winner = expected_tree(trace), int(trace["selection.path"])
+    edges = len(derive_commit(trace).tokens)
     packed, committed = trace["proposal.packed"], prefix_length(trace)
-    parts: tuple[tuple[str, Array, Array, Callable[[IntArray], Array]], ...] = (
-        ("tokens", trace["commit.tokens"], expected.tokens, lambda rows: packed[rows]),
-        ("K/V rows", trace["commit.source"], expected.source, lambda rows: committed + rows),
-        (
-            "target frontier",
-            trace["commit.frontier.target"],
-            expected.frontier.target,
-            lambda rows: logits[rows[-1]],
-        ),
-        (
-            "head frontier",
-            trace["commit.frontier.heads"],
-            expected.frontier.heads,
-            lambda rows: heads[:, rows[-1]],
-        ),
-    )
-    for part, observed, ours, of_rows in parts:
-        if same(ours, observed):
+    parts: list[tuple[str, str, Callable[[IntArray], Array]]] = [
+        ("tokens", "commit.tokens", lambda rows: packed[rows])
+    ]
+    if trace.has("commit.source"):
+        parts.append(("K/V rows", "commit.source", lambda rows: committed + rows))
+    if trace.has("verification.logits", "commit.frontier.target"):
+        logits = trace["verification.logits"]
+        parts.append(("target frontier", "commit.frontier.target", lambda rows: logits[rows[-1]]))
+    if trace.has("verification.head_logits", "commit.frontier.heads"):
+        heads = trace["verification.head_logits"]
+        parts.append(("head frontier", "commit.frontier.heads", lambda rows: heads[:, rows[-1]]))
+    for part, name, of_rows in parts:
+        observed = trace[name]
+        if same(of_rows(tree.retrieval[winner, :edges]), observed):
             continue
         for path, entries in enumerate(tree.retrieval):
             rows = entries[:edges]
@@ -188,22 +186,21 @@ def one_path(trace: Trace) -> Iterator[Finding]:
 @oracle(
     "COMMIT.FRONTIER",
     *_CHOICE,
+    "verification.logits",
     "commit.frontier.target",
-    "commit.frontier.heads",
     applies=_lawful,
 )
 def frontier(trace: Trace) -> Iterator[Finding]:
-    """Clause M7."""
-    expected = derive_commit(trace).frontier
+    """Clause M7: the target's logits, and the heads' where both sides of them were observed."""
+    code, terminal = "COMMIT.FRONTIER", derive_commit(trace).terminal
     message = "the next frontier is not the terminal published row's"
-    target, heads = trace["commit.frontier.target"], trace["commit.frontier.heads"]
-    found = list(
-        equal("COMMIT.FRONTIER", f"{message} target logits", expected.target, target, ("token",))
-    )
-    found += equal(
-        "COMMIT.FRONTIER", f"{message} head logits", expected.heads, heads, ("head", "token")
-    )
-    yield from found[:1]
+    expected, observed = trace["verification.logits"][terminal], trace["commit.frontier.target"]
+    found = list(equal(code, f"{message} target logits", expected, observed, ("token",)))
+    if not found and trace.has("verification.head_logits", "commit.frontier.heads"):
+        heads, observed = trace["verification.head_logits"], trace["commit.frontier.heads"]
+        axes = ("head", "token")
+        found += equal(code, f"{message} head logits", heads[:, terminal], observed, axes)
+    yield from found
 
 
 @oracle("COMMIT.LENGTH", "commit.length", "commit.tokens", "round.tokens")
@@ -233,20 +230,18 @@ def prefix_untouched(trace: Trace) -> Iterator[Finding]:
     "COMMIT.VALIDATED_FIRST",
     "refusal.asked",
     "refusal.refused",
-    "refusal.before",
-    "refusal.after",
-    "refusal.length_before",
-    "refusal.length_after",
 )
 def validated_first(trace: Trace) -> Iterator[Finding]:
-    """Clause M10: what cannot be done was asked for."""
+    """Clause M10: what cannot be done was asked for; the cache, where it was seen, is as before."""
     code, asked = "COMMIT.VALIDATED_FIRST", trace["refusal.asked"]
     if trace["refusal.refused"] is None:
         yield Finding(code, f"{asked} was not refused", {}, "a refusal", "success")
-    lengths = int(trace["refusal.length_before"]), int(trace["refusal.length_after"])
-    if lengths[0] != lengths[1]:
-        yield Finding(code, f"{asked} changed the cache length", {}, *lengths)
-    else:
+    if trace.has("refusal.length_before", "refusal.length_after"):
+        lengths = int(trace["refusal.length_before"]), int(trace["refusal.length_after"])
+        if lengths[0] != lengths[1]:
+            yield Finding(code, f"{asked} changed the cache length", {}, *lengths)
+            return
+    if trace.has("refusal.before", "refusal.after"):
         axes = ("layer", "key_or_value", "kv_head", "row", "channel")
         before, after = trace["refusal.before"], trace["refusal.after"]
         yield from equal(code, f"{asked} wrote to the cache", before, after, axes)

@@ -18,28 +18,39 @@ Check: TypeAlias = Callable[[Trace], Iterator[Finding]]
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """One invariant's check, the names it needs in a trace, and when it has something to say."""
+    """One invariant's check, the names it needs in a trace, and when it has something to say.
+
+    `instead` are the names that do as well, for an engine that shows less of how it decided.
+    """
 
     code: str
     needs: tuple[str, ...]
+    instead: tuple[str, ...]
     applies: Callable[[Trace], bool]
     check: Check
+
+    def runs_on(self, trace: Trace) -> bool:
+        """Whether the trace holds what the check reads."""
+        return trace.has(*self.needs) or bool(self.instead and trace.has(*self.instead))
 
 
 _ORACLES: dict[str, Oracle] = {}
 
 
 def oracle(
-    code: str, *needs: str, applies: Callable[[Trace], bool] = lambda _: True
+    code: str,
+    *needs: str,
+    instead: tuple[str, ...] = (),
+    applies: Callable[[Trace], bool] = lambda _: True,
 ) -> Callable[[Check], Check]:
-    """Register the check of `code`; it runs on traces that hold every name in `needs`."""
+    """Register the check of `code`; it runs on traces that hold all of `needs`, or of `instead`."""
     if code not in invariants():
         raise KeyError(f"{code} is not in the invariant registry")
     if code in _ORACLES:
         raise KeyError(f"{code} has an oracle already")
 
     def register(check: Check) -> Check:
-        _ORACLES[code] = Oracle(code, needs, applies, check)
+        _ORACLES[code] = Oracle(code, needs, instead, applies, check)
         return check
 
     return register
@@ -65,7 +76,7 @@ def judge(trace: Trace, contracts: frozenset[str] | None = None) -> Judgement:
     for code, entry in oracles().items():
         if contracts is not None and invariants()[code].contract not in contracts:
             continue
-        if not trace.has(*entry.needs):
+        if not entry.runs_on(trace):
             continue
         try:
             if not entry.applies(trace):

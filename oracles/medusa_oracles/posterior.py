@@ -11,7 +11,7 @@ from medusa_spec.arrays import BoolArray, FloatArray, IntArray
 from medusa_spec.coordinate import Policy
 from medusa_spec.findings import Finding
 from medusa_spec.stages import Selection
-from medusa_spec.trace import Trace
+from medusa_spec.trace import Tolerance, Trace
 
 
 def derive_probabilities(logits: FloatArray, policy: Policy) -> FloatArray:
@@ -124,13 +124,19 @@ def root_published(trace: Trace) -> Iterator[Finding]:
         yield Finding(code, "the first token is not the root", {}, root, int(tokens[0]))
 
 
-@oracle("POSTERIOR.GREEDY_MATCH", *_GIVEN, "selection.passes", applies=_greedy)
+_WINNER = (*_GIVEN, "selection.path", "selection.accepted")
+
+
+@oracle("POSTERIOR.GREEDY_MATCH", *_GIVEN, "selection.passes", instead=_WINNER, applies=_greedy)
 def greedy_match(trace: Trace) -> Iterator[Finding]:
-    """Clause P2."""
+    """Clause P2: every edge, or the accepted edges where no passes were observed."""
     if _finite(trace):
         expected = derive_greedy_passes(
             trace["selection.candidates"], trace["selection.path_logits"]
         )
+        if not trace.has("selection.passes"):
+            yield from _accepted("POSTERIOR.GREEDY_MATCH", derive_lengths(expected), trace)
+            return
         message = "an edge passes without, or fails with, the greatest logit"
         yield from _same_passes("POSTERIOR.GREEDY_MATCH", message, expected, trace)
 
@@ -146,28 +152,54 @@ def contiguous_prefix(trace: Trace) -> Iterator[Finding]:
 
 def _lengths(trace: Trace) -> bool:
     """Whether any path has a length; P3 reports where none has."""
-    return len(trace["selection.lengths"]) > 0
+    return len(_lengths_of(trace)) > 0
+
+
+def _lengths_of(trace: Trace) -> IntArray:
+    """The observed lengths, or those that the given logits demand where none were observed."""
+    if trace.has("selection.lengths"):
+        observed: IntArray = trace["selection.lengths"]
+        return observed
+    if not _finite(trace):
+        return np.zeros(0, np.int64)
+    policy = trace.coordinate.policy
+    return derive_selection(trace["selection.candidates"], _judged(trace), policy).lengths
+
+
+def _accepted(code: str, lengths: IntArray, trace: Trace) -> Iterator[Finding]:
+    """Compare the accepted edges alone, which is all that some engines say of a selection."""
+    expected, observed = int(lengths.max()), int(trace["selection.accepted"])
+    if expected != observed:
+        message = "the accepted edges are not as many as the policy passes"
+        yield Finding(code, message, {}, expected, observed)
 
 
 @oracle(
     "POSTERIOR.FIRST_MAXIMAL_PATH",
     "selection.lengths",
     "selection.path",
+    instead=_WINNER,
     applies=lambda trace: _greedy(trace) and _lengths(trace),
 )
 def first_maximal_path(trace: Trace) -> Iterator[Finding]:
-    """Clause P4, over the observed lengths."""
-    expected, observed = int(trace["selection.lengths"].argmax()), int(trace["selection.path"])
+    """Clause P4, over the lengths."""
+    expected, observed = int(_lengths_of(trace).argmax()), int(trace["selection.path"])
     if expected != observed:
         message = "the winner is not the first path of greatest length"
         yield Finding("POSTERIOR.FIRST_MAXIMAL_PATH", message, {}, expected, observed)
 
 
-@oracle("POSTERIOR.DEFAULT_PATH", "selection.lengths", "selection.path", applies=_lengths)
+@oracle(
+    "POSTERIOR.DEFAULT_PATH",
+    "selection.lengths",
+    "selection.path",
+    instead=_WINNER,
+    applies=_lengths,
+)
 def default_path(trace: Trace) -> Iterator[Finding]:
-    """Clause P5, over the observed lengths."""
+    """Clause P5, over the lengths."""
     observed = int(trace["selection.path"])
-    if trace["selection.lengths"].max() == 0 and observed != 0:
+    if _lengths_of(trace).max() == 0 and observed != 0:
         message = "nothing was accepted, and the winner is not path zero"
         yield Finding("POSTERIOR.DEFAULT_PATH", message, {}, 0, observed)
 
@@ -221,15 +253,20 @@ def temperature(trace: Trace) -> Iterator[Finding]:
         yield from _close_edges("POSTERIOR.TEMPERATURE", message, expected, "probability", trace)
 
 
-@oracle("POSTERIOR.TYPICAL_MATCH", *_GIVEN, "selection.passes", applies=_typical)
+@oracle("POSTERIOR.TYPICAL_MATCH", *_GIVEN, "selection.passes", instead=_WINNER, applies=_typical)
 def typical_match(trace: Trace) -> Iterator[Finding]:
     """Clause P16, from the given logits alone; rounding may decide an edge at its threshold."""
-    candidates, observed = trace["selection.candidates"], trace["selection.passes"]
+    candidates = trace["selection.candidates"]
     if not _finite(trace):
         return
     derived = derive_selection(candidates, _judged(trace), trace.coordinate.policy)
     assert derived.probability is not None
     assert derived.threshold is not None
+    if not trace.has("selection.passes"):
+        if not _near_threshold(derived, trace.policy_tolerance):
+            yield from _accepted("POSTERIOR.TYPICAL_MATCH", derived.lengths, trace)
+        return
+    observed = trace["selection.passes"]
     if observed.shape == derived.passes.shape:
         tolerance = trace.policy_tolerance
         near = tolerance.atol + tolerance.rtol * derived.threshold
@@ -239,16 +276,33 @@ def typical_match(trace: Trace) -> Iterator[Finding]:
     yield from equal("POSTERIOR.TYPICAL_MATCH", message, derived.passes, observed, _EDGE)
 
 
+def _near_threshold(derived: Selection, within: Tolerance) -> bool:
+    """Whether rounding could decide any edge, so that the accepted count says nothing for sure."""
+    assert derived.probability is not None
+    assert derived.threshold is not None
+    far = np.abs(derived.probability - derived.threshold)
+    return bool((far <= within.atol + within.rtol * derived.threshold).any())
+
+
 @oracle(
     "POSTERIOR.LIKELIHOOD_TIE",
     "selection.lengths",
     "selection.probability",
     "selection.path",
+    instead=_WINNER,
     applies=lambda trace: _typical(trace) and _lengths(trace),
 )
 def likelihood_tie(trace: Trace) -> Iterator[Finding]:
-    """Clause P10, over the observed lengths and probabilities."""
-    lengths, probability = trace["selection.lengths"], trace["selection.probability"]
+    """Clause P10, over the observed lengths and probabilities, or over those that are demanded."""
+    if trace.has("selection.lengths", "selection.probability"):
+        lengths, probability = trace["selection.lengths"], trace["selection.probability"]
+    else:
+        given = trace["selection.candidates"], _judged(trace), trace.coordinate.policy
+        derived = derive_selection(*given)
+        assert derived.probability is not None
+        if _near_threshold(derived, trace.policy_tolerance):
+            return
+        lengths, probability = derived.lengths, derived.probability
     if len(lengths) != len(probability):
         return
     expected, observed = derive_likeliest(lengths, probability), int(trace["selection.path"])

@@ -30,12 +30,12 @@ def derive_proposal(table: IntArray, tree: TreeBuffers, sentinel: int = -1) -> P
     return Proposal(table, packed, candidates)
 
 
-@oracle("PROPOSAL.ROOT_FROM_TARGET", "proposal.packed", "proposal.table", "frontier.target")
+@oracle("PROPOSAL.ROOT_FROM_TARGET", "proposal.packed", "frontier.target")
 def root_from_target(trace: Trace) -> Iterator[Finding]:
     """Clause Q1: slot zero and packed row zero."""
     target = trace["frontier.target"]
     root = int(np.argmax(target))
-    for name in ("proposal.table", "proposal.packed"):
+    for name in filter(trace.has, ("proposal.table", "proposal.packed")):
         observed = int(trace[name][0]) if len(trace[name]) else None
         if observed != root:
             message = f"the root in {name} is not the greatest target logit of this frontier"
@@ -43,9 +43,25 @@ def root_from_target(trace: Trace) -> Iterator[Finding]:
             return
 
 
-@oracle("PROPOSAL.TOPK", "proposal.table", "frontier.heads", "frontier.target")
+@oracle(
+    "PROPOSAL.TOPK",
+    "proposal.table",
+    "frontier.heads",
+    "frontier.target",
+    instead=("proposal.packed", "frontier.heads", "frontier.target"),
+)
 def topk(trace: Trace) -> Iterator[Finding]:
-    """Clause Q2."""
+    """Clause Q2: every slot, or the token of every node where no table was observed."""
+    if not trace.has("proposal.table"):
+        table = derive_table(
+            trace["frontier.target"], trace["frontier.heads"], trace.coordinate.topk
+        )
+        message = "a node's token is not its head's token of its rank"
+        slots, packed = expected_tree(trace).slots, trace["proposal.packed"]
+        # Row zero is the business of Q1.
+        expected = np.concatenate([packed[:1], table[slots[1:]]])
+        yield from equal("PROPOSAL.TOPK", message, expected, packed, ("row",))
+        return
     heads, width = trace["frontier.heads"], trace.coordinate.topk
     expected = derive_table(trace["frontier.target"], heads, width)[1:].reshape(len(heads), width)
     observed = trace["proposal.table"][1:]
@@ -55,18 +71,20 @@ def topk(trace: Trace) -> Iterator[Finding]:
     yield from equal("PROPOSAL.TOPK", message, expected, observed, ("head", "rank"))
 
 
-@oracle("PROPOSAL.GATHER", "proposal.table", "proposal.packed", "proposal.candidates")
+@oracle("PROPOSAL.GATHER", "proposal.packed", "proposal.candidates")
 def gather(trace: Trace) -> Iterator[Finding]:
-    """Clause Q3: from the observed table, so that a wrong ranking is not reported twice."""
+    """Clause Q3: from what was observed of the step before, so that no fault is reported twice."""
     code, tree = "PROPOSAL.GATHER", expected_tree(trace)
-    table, packed = trace["proposal.table"], trace["proposal.packed"]
-    candidates = trace["proposal.candidates"]
-    slots = 1 + trace.coordinate.heads * trace.coordinate.topk
-    if len(table) != slots:
-        yield Finding(code, "the number of candidate slots differs", {}, slots, len(table))
-        return
-    message = "a packed token is not the one in its slot"
-    found = list(equal(code, message, table[tree.slots], packed, ("row",)))
+    packed, candidates = trace["proposal.packed"], trace["proposal.candidates"]
+    found: list[Finding] = []
+    if trace.has("proposal.table"):
+        table = trace["proposal.table"]
+        slots = 1 + trace.coordinate.heads * trace.coordinate.topk
+        if len(table) != slots:
+            yield Finding(code, "the number of candidate slots differs", {}, slots, len(table))
+            return
+        message = "a packed token is not the one in its slot"
+        found = list(equal(code, message, table[tree.slots], packed, ("row",)))
     if not found and candidates.shape == tree.retrieval.shape:
         message = "a candidate token is not the packed one of its path"
         gathered = gather_rows(packed, tree.retrieval, 0)

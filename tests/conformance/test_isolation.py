@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from medusa_conformance.isolation import Isolated
+from medusa_conformance.isolation import Isolated, Missing
 from medusa_conformance.runner import Setting, judge_coordinates
 from medusa_manifests import load
 from medusa_reference_engine.coordinate import AdmissionStage
@@ -27,7 +27,7 @@ class Careless:
     def __init__(self) -> None:
         self.buffer = np.zeros(3)
 
-    def stage(self, given: Any) -> Any:
+    def label(self, given: Any) -> Any:
         given["rows"].append(1)
         self.buffer += 1
         return self.buffer
@@ -35,14 +35,14 @@ class Careless:
 
 def test_neither_side_sees_the_other_write() -> None:
     engine, given = Isolated(Careless()), {"rows": [0]}
-    first = engine.stage(given)
-    second = engine.stage(given)
+    first = engine.label(given)
+    second = engine.label(given)
     assert given == {"rows": [0]}
     assert (first.tolist(), second.tolist()) == ([1, 1, 1], [2, 2, 2])
 
 
 def test_a_stage_that_is_missing_stays_missing() -> None:
-    with pytest.raises(AttributeError):
+    with pytest.raises(Missing, match="the engine has no generate"):
         Isolated(Careless()).generate()
 
 

@@ -84,7 +84,7 @@ def test_a_mutant_at_large_fails(status: Any) -> None:
 def test_a_finding_and_a_crash_fail_even_where_something_is_idle() -> None:
     idle = executed_without("TREE.SLOT")
     assert result(executed=idle, failed=Counter(["TREE.MASK_IS_ANCESTRY"])).verdict is Verdict.FAIL
-    crash = "six-node", Crash("tree", "KeyError: 3")
+    crash = "six-node", Crash("tree", "crash", "compile_tree", "KeyError: 3")
     assert result(executed=idle, crashes=[crash]).verdict is Verdict.FAIL
 
 

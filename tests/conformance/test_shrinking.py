@@ -12,6 +12,7 @@ import pytest
 
 from medusa_conformance.generation import generation
 from medusa_conformance.line import Line
+from medusa_conformance.rounds import decoding
 from medusa_conformance.strategies import coordinates
 from medusa_manifests import tolerance
 from medusa_oracles import judge
@@ -83,20 +84,20 @@ PLANTED: dict[str, tuple[Stages, Section, str]] = {
     "coordinate": (Stages(coordinate=CallsTheRowASlot), of_the_lawful, "COORDINATE.DOMAINS"),
     "heads": (Stages(heads=LooksOneTokenTooNear), Line.heads, "HEADS.OFFSET"),
     "tree": (Stages(tree=SeesItsSiblings), Line.tree, "TREE.MASK_IS_ANCESTRY"),
-    "proposal": (Stages(proposal=RanksTheHeadsBackwards), Line.decoding, "PROPOSAL.TOPK"),
+    "proposal": (Stages(proposal=RanksTheHeadsBackwards), decoding, "PROPOSAL.TOPK"),
     "verification": (
         Stages(verification=TurnsByCacheRow),
-        Line.decoding,
+        decoding,
         "VERIFICATION.PATH_KV",
     ),
     "posterior": (
         Stages(posterior=CountsBehindAMismatch),
-        Line.decoding,
+        decoding,
         "POSTERIOR.CONTIGUOUS_PREFIX",
     ),
     "commit": (
         Stages(commit=TakesTheRowsBehindTheRoot),
-        Line.decoding,
+        decoding,
         "COMMIT.SOURCE_ROWS",
     ),
     "round": (

@@ -23,7 +23,9 @@ from hypothesis.stateful import (
 )
 
 from medusa_conformance.generation import generated, greedy
+from medusa_conformance.incident import Incident
 from medusa_conformance.line import Line
+from medusa_conformance.rounds import Round
 from medusa_conformance.strategies import acceptances, coordinates, trees
 from medusa_conformance.unlawful import refusal
 from medusa_manifests import tolerance
@@ -174,17 +176,16 @@ class Decoding(RuleBasedStateMachine):
         if not self.fits():
             asked = "a tree with more rows than are left"
             return self.refuses(asked, partial(self.engine.verify, tree, packed))
-        arrays: dict[str, Any] = {}
-        documents: dict[str, Any] = {"round.tokens": tuple(self.tokens)}
+        played = Round(self.line, self.engine, coordinate, tree, planned)
+        played.documents["round.tokens"] = tuple(self.tokens)
         self.frontiers.append(self.frontier.target)
-        steps = (tree, self.frontier, self.tokens, planned, arrays, documents)
         with self.lawful():
-            self.frontier = self.line.round(self.engine, coordinate, *steps)
+            self.frontier = played.play(self.frontier, self.tokens)
         self.published.append(len(self.tokens) - before)
         self.ended = self.tokens[-1] == coordinate.end_of_sequence
         self.reached["end of sequence"] += self.ended
         self.reached["accepted edges"] += len(self.tokens) - before - 1
-        self.judged(arrays, documents, {"COMMIT.ALL_LAYERS", "VERIFICATION.PATH_LOGITS"})
+        self.judged(played.arrays, played.documents, {"COMMIT.ALL_LAYERS", "VERIFICATION.PATH_LOGITS"})
         return self.refuses("one tree's second commit", partial(self.engine.commit, 0, 0, None))
 
     def proposed(self) -> tuple[Any, Any]:
@@ -314,5 +315,5 @@ def test_a_refusal_is_not_taken_for_a_crash() -> None:
             except Refused as refusal:
                 raise RuntimeError("no room") from refusal
 
-    with pytest.raises(RuntimeError, match="no room"):
+    with pytest.raises(Incident, match="no room"):
         search(Stages(commit=Crashes))

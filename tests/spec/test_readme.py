@@ -16,7 +16,12 @@ from medusa_spec.registry import CONTRACTS, of_contract
 
 README = (Path(__file__).parents[2] / "spec" / "README.md").read_text("utf-8")
 # Read where they are there, and needed by no oracle.
-OPTIONAL = {"heads.given.projection", "heads.owned"}
+OPTIONAL = {
+    "heads.given.projection",
+    "heads.owned",
+    "commit.frontier.heads",
+    *(f"refusal.{name}" for name in ("before", "after", "length_before", "length_after")),
+}
 
 
 def table(heading: str) -> list[list[str]]:
@@ -39,7 +44,7 @@ def arrays() -> dict[str, str | None]:
 
 
 def test_the_arrays_are_those_that_oracles_need() -> None:
-    needed = {name for entry in oracles().values() for name in entry.needs}
+    needed = {n for entry in oracles().values() for n in (*entry.needs, *entry.instead)}
     assert set(arrays()) - OPTIONAL == needed
     assert set(arrays()) >= OPTIONAL
 
