@@ -129,7 +129,10 @@ class Remote:
             if "answer" not in reply:
                 child.end()
                 text = next(text for key, text in reply.items() if key != "id")
-                raise InputError("target", "", short(text))
+                if self._description is None:
+                    raise InputError("target", "", short(text))
+                # There was an engine to be had before, and somebody's run is going on.
+                raise Incident("crash", "capabilities", text)
             self._description = _described(child, reply["answer"])
         return self._child
 

@@ -400,6 +400,23 @@ def test_an_error_instead_of_capabilities_is_a_usage_error(tmp_path: Path) -> No
         remote.describe()
 
 
+def test_an_engine_that_is_not_to_be_had_again_is_an_incident(tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    reply = json.dumps({"id": 1, "error": "no lock"})
+    again = (
+        f"if os.path.exists({str(once)!r}):\n    input()\n    print({reply!r})\n    sys.exit()\n"
+    )
+    body = ENGINE.replace("MISDEED", f"    open({str(once)!r}, 'w')\n    os._exit(1)")
+    script = tmp_path / "engine.py"
+    script.write_text(body.replace("sessions = []", f"sessions = []\n{again}"), "utf-8")
+    with Remote(python(script), tmp_path) as remote:
+        engine = engine_of(remote)
+        with pytest.raises(Incident, match=r"^exit in node_count"):
+            engine.node_count([3])
+        with pytest.raises(Incident, match=r"^crash in capabilities: no lock$"):
+            engine_of(remote)
+
+
 def test_what_cannot_be_started_is_a_usage_error(tmp_path: Path) -> None:
     for argv, folder, named in (
         ([str(tmp_path / "absent")], tmp_path, tmp_path / "absent"),
