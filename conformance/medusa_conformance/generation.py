@@ -13,8 +13,8 @@ import numpy as np
 
 from medusa_conformance.crafted import unsorted
 from medusa_conformance.incident import Incident
-from medusa_conformance.isolation import Isolated
 from medusa_conformance.rounds import present
+from medusa_conformance.translation import Engine
 from medusa_spec.arrays import Array, RankPath
 from medusa_spec.coordinate import Coordinate, Policy
 from medusa_spec.stages import Decoded, TreeBuffers, arrays_of
@@ -41,7 +41,7 @@ class Asked:
         tree, end = unsorted(tuple(paths)), planned.end_of_sequence
         return engine.generate(planned.prefix, self.tokens, tree, planned.topk, policy, end)
 
-    def drive(self, engine: Isolated, tree: TreeBuffers, policy: Policy) -> dict[str, Array]:
+    def drive(self, engine: Engine, tree: TreeBuffers, policy: Policy) -> dict[str, Array]:
         """The same, round by round through the engine's stages, on its buffers.
 
         Nothing where the engine shows too little of a round to go on with.
@@ -100,7 +100,7 @@ def generation(line: Line) -> Iterator[Trace]:
         behind = plain.forward([*prefix, *whole.tokens])
         arrays |= present("generation", plain_logits=behind.logits)
         arrays |= present("chain", plain_logits=passed.logits, plain_heads=passed.head_logits)
-    if tree is not None:
+    if tree is not None and driven(line):
         arrays |= asked.drive(engine, tree, coordinate.policy)
     if engine.has("prefill"):
         arrays |= arrays_of("chain.frontier", engine.prefill(prefix))
@@ -112,12 +112,18 @@ def generation(line: Line) -> Iterator[Trace]:
             **generated("generation", whole),
             "generation.asked": np.asarray(asked.tokens),
         }
-        if tree is not None:
+        if tree is not None and driven(line):
             arrays |= asked.drive(engine, tree, own)
         if plain.has("forward"):
             behind = plain.forward([*prefix, *whole.tokens])
             arrays |= present("generation", plain_logits=behind.logits)
         yield line.trace(arrays, {"generation.prefix": prefix})
+
+
+def driven(line: Line) -> bool:
+    """Whether rounds publish what a generation does: none end where only the loop looks for it."""
+    ends = line.dialect.end_of_sequence == "commit"
+    return ends or line.coordinate.end_of_sequence is None
 
 
 def generated(name: str, decoded: Decoded) -> dict[str, Array]:

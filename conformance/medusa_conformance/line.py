@@ -31,12 +31,14 @@ from medusa_conformance.incident import Incident, IncidentKind
 from medusa_conformance.isolation import Isolated, Missing, Record
 from medusa_conformance.probes import unlawful_documents
 from medusa_conformance.rounds import decoding, filled
+from medusa_conformance.translation import Engine, Translated
 from medusa_conformance.unlawful import unlawful_commit, unlawful_logits, unlawful_staging
 from medusa_oracles.posterior import derive_selection
 from medusa_oracles.proposal import derive_proposal, derive_table
 from medusa_oracles.tree import gather_rows, tree_of
 from medusa_spec.arrays import Array
 from medusa_spec.coordinate import Coordinate
+from medusa_spec.dialect import CANONICAL, Dialect
 from medusa_spec.errors import Refused, Unsupported, one_line
 from medusa_spec.stages import Frontier, Proposal, Selection, TreeBuffers, arrays_of
 from medusa_spec.trace import Tolerance, Trace
@@ -59,7 +61,7 @@ class Crash:
 class Line:
     """One coordinate, an engine factory, and the tolerances to judge by.
 
-    `record` counts what the engine was asked.
+    `record` counts what the engine was asked, `dialect` is what it declares.
     """
 
     coordinate: Coordinate
@@ -67,6 +69,7 @@ class Line:
     tolerance: Tolerance
     policy_tolerance: Tolerance
     record: Record = field(default_factory=Record)
+    dialect: Dialect = CANONICAL
 
     def run(self) -> Iterator[Trace | Crash]:
         """Every section in the order of the contracts."""
@@ -103,9 +106,10 @@ class Line:
     def trace(self, arrays: dict[str, Array], documents: dict[str, Any], **more: Any) -> Trace:
         """A trace of this line's coordinate, or of the one in `more`."""
         coordinate = more.pop("coordinate", self.coordinate)
-        return Trace(coordinate, self.tolerance, self.policy_tolerance, arrays, documents, **more)
+        tolerances = self.tolerance, self.policy_tolerance
+        return Trace(coordinate, *tolerances, arrays, documents, dialect=self.dialect, **more)
 
-    def engine(self, capacity: int | None = None) -> Isolated:
+    def engine(self, capacity: int | None = None) -> Engine:
         """A fresh engine; the coordinate's own capacity unless told otherwise."""
         rows = self.coordinate.capacity if capacity is None else capacity
         try:
@@ -115,9 +119,12 @@ class Line:
         except (Exception, SystemExit) as error:
             text = f"{type(error).__name__}: {error}"
             raise Incident("crash", "start", text) from error
-        return Isolated(made, self.record)
+        isolated = Isolated(made, self.record)
+        if self.dialect == CANONICAL:
+            return isolated
+        return Translated(isolated, self.dialect, self.coordinate)
 
-    def compile(self, engine: Isolated, coordinate: Coordinate) -> TreeBuffers:
+    def compile(self, engine: Engine, coordinate: Coordinate) -> TreeBuffers:
         """The engine's buffers for a coordinate's tree; the judge's own where it has none."""
         if not engine.has("compile_tree"):
             return tree_of(coordinate)
@@ -128,7 +135,7 @@ class Line:
         return buffers
 
     def propose(
-        self, engine: Isolated, coordinate: Coordinate, tree: TreeBuffers, frontier: Frontier
+        self, engine: Engine, coordinate: Coordinate, tree: TreeBuffers, frontier: Frontier
     ) -> tuple[dict[str, Array], Proposal]:
         """What was observed of a proposal, and a whole one to go on with."""
         topk, sentinel = coordinate.topk, coordinate.policy.sentinel
@@ -150,7 +157,7 @@ class Line:
 
     def select(
         self,
-        engine: Isolated,
+        engine: Engine,
         coordinate: Coordinate,
         candidates: Array,
         path_logits: Array,
@@ -290,7 +297,7 @@ class Line:
             arrays, _ = self.select(engine, coordinate, candidates, path_logits)
             yield self.trace(arrays, {"selection.refused": None})
 
-    def staged(self, engine: Isolated) -> tuple[TreeBuffers, Proposal]:
+    def staged(self, engine: Engine) -> tuple[TreeBuffers, Proposal]:
         """Prefill an engine, and give one tree that it could verify, and its proposal."""
         coordinate = self.coordinate
         tree = self.compile(engine, coordinate)

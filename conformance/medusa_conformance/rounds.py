@@ -14,7 +14,8 @@ from medusa_conformance.crafted import (
     prescribed_logits,
     ranked_frontier,
 )
-from medusa_conformance.isolation import Isolated, Missing
+from medusa_conformance.isolation import Missing
+from medusa_conformance.translation import Engine
 from medusa_conformance.unlawful import refusal
 from medusa_oracles.tree import tree_of
 from medusa_spec.arrays import Array
@@ -43,10 +44,10 @@ def decoding(line: Line) -> Iterator[Trace]:
     yield from rounds(line, engine, line.coordinate, 1)
 
 
-def rounds(
-    line: Line, engine: Isolated, coordinate: Coordinate, generation: int
-) -> Iterator[Trace]:
+def rounds(line: Line, engine: Engine, coordinate: Coordinate, generation: int) -> Iterator[Trace]:
     """One generation, stage by stage; it ends early where the cache has no room for a tree."""
+    if line.dialect.end_of_sequence == "loop":
+        coordinate = replace(coordinate, end_of_sequence=None)
     tokens = list(coordinate.prefix)
     tree = line.compile(engine, coordinate)
     begins: Frontier = engine.prefill(tokens)
@@ -101,7 +102,7 @@ class Round:
     def __init__(
         self,
         line: Line,
-        engine: Isolated,
+        engine: Engine,
         coordinate: Coordinate,
         tree: TreeBuffers,
         planned: Acceptance | None,
@@ -155,7 +156,7 @@ class Round:
         next_frontier: Frontier | None = plan.frontier
         return next_frontier
 
-    def look(self, plain: Isolated, tokens: list[int]) -> None:
+    def look(self, plain: Engine, tokens: list[int]) -> None:
         """The cache behind a commit, and what a fresh pass over the same tokens holds."""
         if not self.engine.has("cache"):
             return
@@ -180,7 +181,7 @@ def present(stage: str, **values: Any) -> dict[str, Array]:
 
 
 def plain_passes(
-    engine: Isolated, coordinate: Coordinate, tokens: list[int], packed: Array
+    engine: Engine, coordinate: Coordinate, tokens: list[int], packed: Array
 ) -> dict[str, Array]:
     """Logits and K/V of every row from plain causal passes over the prefix and the row's path."""
     tree = tree_of(coordinate)

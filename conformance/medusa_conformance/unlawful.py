@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from medusa_conformance.isolation import Isolated
+from medusa_conformance.incident import Incident
+from medusa_conformance.translation import Engine
 from medusa_oracles.tree import tree_of
 from medusa_spec.arrays import Array
 from medusa_spec.errors import Refused
@@ -39,11 +40,8 @@ def unlawful_logits(line: Line) -> Iterator[Trace]:
         logits = np.zeros((*candidates.shape, vocabulary))
         logits[place] = value
         arrays = {"selection.candidates": candidates, "selection.path_logits": logits}
-        documents: dict[str, Any] = {"selection.refused": None}
-        try:
-            engine.select(candidates, logits, policy)
-        except Refused as refused:
-            documents["selection.refused"] = str(refused)
+        ask = partial(engine.select, candidates, logits, policy)
+        documents: dict[str, Any] = {"selection.refused": said_no(line, ask)}
         yield line.trace(arrays, documents)
 
 
@@ -85,18 +83,27 @@ def unlawful_staging(line: Line) -> Iterator[Trace]:
     yield refusal(line, engine, asked, partial(engine.prefill, [0] * (capacity + 1)))
 
 
-def refusal(line: Line, engine: Isolated, asked: str, ask: Callable[[], Any]) -> Trace:
+def refusal(line: Line, engine: Engine, asked: str, ask: Callable[[], Any]) -> Trace:
     """Ask for what must be refused, and compare the cache before and after."""
     arrays = looked("before", engine)
-    documents: dict[str, Any] = {"refusal.asked": asked, "refusal.refused": None}
-    try:
-        ask()
-    except Refused as refused:
-        documents["refusal.refused"] = str(refused)
+    documents = {"refusal.asked": asked, "refusal.refused": said_no(line, ask)}
     return line.trace(arrays | looked("after", engine), documents)
 
 
-def looked(when: str, engine: Isolated) -> dict[str, Array]:
+def said_no(line: Line, ask: Callable[[], Any]) -> str | None:
+    """What an engine answered to an unlawful request where it refused; `None` where it did not."""
+    try:
+        ask()
+    except Refused as refused:
+        return str(refused)
+    except Incident as incident:
+        if line.dialect.refusals == "any-error" and incident.kind == "crash":
+            return incident.text
+        raise
+    return None
+
+
+def looked(when: str, engine: Engine) -> dict[str, Array]:
     """The cache as far as the engine shows it."""
     if not engine.has("cache"):
         return {}

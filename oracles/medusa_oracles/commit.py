@@ -29,8 +29,10 @@ def derive_published_rows(
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What a selection demands of its commit: tokens and rows `[G]`, the length behind them, and
-    the packed row of the last."""
+    """What a selection demands of its commit: tokens and rows `[G]`, and what stands behind them.
+
+    `length` is the new length of the cache, `terminal` the packed row of the last token.
+    """
 
     tokens: IntArray
     source: IntArray
@@ -261,10 +263,11 @@ def _may_end(trace: Trace) -> bool:
     return trace.coordinate.end_of_sequence is not None
 
 
-@oracle("COMMIT.END_OF_SEQUENCE", "commit.tokens", applies=_may_end)
+@oracle("COMMIT.END_OF_SEQUENCE", "commit.tokens", instead=("generation.tokens",), applies=_may_end)
 def end_of_sequence(trace: Trace) -> Iterator[Finding]:
-    """Clause M12."""
-    tokens, end = trace["commit.tokens"], trace.coordinate.end_of_sequence
+    """Clause M12, of a round or of a whole generation."""
+    name = "commit.tokens" if trace.has("commit.tokens") else "generation.tokens"
+    tokens, end = trace[name], trace.coordinate.end_of_sequence
     ends = np.flatnonzero(tokens == end)
     if len(ends) and ends[0] + 1 < len(tokens):
         where = {"position": int(ends[0]) + 1}

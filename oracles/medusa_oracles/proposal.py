@@ -52,6 +52,10 @@ def root_from_target(trace: Trace) -> Iterator[Finding]:
 )
 def topk(trace: Trace) -> Iterator[Finding]:
     """Clause Q2: every slot, or the token of every node where no table was observed."""
+    if trace.dialect.topk_ties == "any":
+        if trace.has("proposal.packed"):
+            yield from _ranked_logits(trace)
+        return
     if not trace.has("proposal.table"):
         table = derive_table(
             trace["frontier.target"], trace["frontier.heads"], trace.coordinate.topk
@@ -69,6 +73,29 @@ def topk(trace: Trace) -> Iterator[Finding]:
     if observed.size == expected.size:
         observed = observed.reshape(expected.shape)
     yield from equal("PROPOSAL.TOPK", message, expected, observed, ("head", "rank"))
+
+
+def _ranked_logits(trace: Trace) -> Iterator[Finding]:
+    """Clause Q2 where equal logits may take any order: the logit of each rank, and no token twice.
+
+    Judged row by row, since a row's token is observed whatever the engine's slots are.
+    """
+    code, heads, packed = "PROPOSAL.TOPK", trace["frontier.heads"], trace["proposal.packed"]
+    ranked = -np.sort(-heads, axis=-1)
+    chosen: dict[tuple[int, int], int] = {}
+    for row, path in enumerate(expected_tree(trace).paths[1:], 1):
+        place, token = (len(path) - 1, path[-1]), int(packed[row])
+        where = {"row": row, "head": place[0], "rank": place[1]}
+        logit = float(heads[place[0], token]) if 0 <= token < heads.shape[1] else None
+        if logit != ranked[place]:
+            message = "a token's logit is not the one of its rank"
+            yield Finding(code, message, where, float(ranked[place]), logit)
+            return
+        others = {t for p, t in chosen.items() if p[0] == place[0] and p[1] != place[1]}
+        if token in others or chosen.setdefault(place, token) != token:
+            message = "a head's ranks are not different tokens, one each"
+            yield Finding(code, message, where, chosen.get(place), token)
+            return
 
 
 @oracle("PROPOSAL.GATHER", "proposal.packed", "proposal.candidates")

@@ -8,6 +8,7 @@ from typing import Any
 
 from medusa_spec.arrays import Array
 from medusa_spec.coordinate import Coordinate
+from medusa_spec.dialect import CANONICAL, Dialect
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Trace:
     `arrays` are named `stage.field` as in `medusa_spec.stages`; `documents` hold what is not an
     array. An oracle runs only where every name that it needs is present. `tolerance` is that of
     a forward pass in the engine's dtype; `policy_tolerance` that of arithmetic on given logits.
+    `arrays` are in canonical form already; of `dialect` only what cannot be normalised is read.
     """
 
     coordinate: Coordinate
@@ -35,6 +37,7 @@ class Trace:
     documents: Mapping[str, Any] = field(default_factory=dict)
     generation: int = 0
     round: int = 0
+    dialect: Dialect = CANONICAL
 
     def has(self, *names: str) -> bool:
         """Whether every one of `names` was observed."""
