@@ -93,7 +93,7 @@ def html(document: Mapping[str, Any]) -> str:
         statuses=list(_statuses(found["invariants"])),
         matrix=[name for name in CONTRACTS if found["mutants"]],
         mutants=list(_mutants(found)),
-        dialect=[_dialect(name, entry) for name, entry in found["dialect"].items()],
+        dialect=list(_dialect(found["dialect"])),
         style=Markup(_style()),
         script=Markup(_script()),
         policy=_policy(),
@@ -164,7 +164,7 @@ def _sections(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         ("invariants", "Invariants", found["invariants"]),
         ("capabilities", "Capabilities", found["capabilities"]),
         ("expected-failures", "Expected failures", found["expected_failures"]),
-        ("dialect", "Dialect", found["dialect"]),
+        ("dialect", "Dialect", list(_dialect(found["dialect"]))),
         ("checkout", "Checkout", found["checkout"]),
     )
     for name, title, entries in listed:
@@ -204,7 +204,8 @@ def _findings(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _place(finding: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "coordinate", finding["coordinate"]["name"]
     yield from place_of(finding).items()
-    yield "found on", counted(finding["found_on"], "coordinate")
+    if finding["found_on"] is not None:
+        yield "found on", counted(finding["found_on"], "coordinate")
 
 
 def _difference(difference: Mapping[str, Any] | None) -> str:
@@ -295,10 +296,9 @@ def _contract_of(code: str) -> str:
     return code.partition(".")[0].lower()
 
 
-def _dialect(name: str, entry: Any) -> dict[str, str]:
-    """A declared difference; an adapter may write a value alone, or a value and its reason."""
-    if not isinstance(entry, Mapping):
-        return {"name": name, "value": cut(shown(entry)), "reason": ""}
-    rest = {key: value for key, value in entry.items() if key != "reason"}
-    value = rest["value"] if rest.keys() == {"value"} else rest
-    return {"name": name, "value": cut(shown(value)), "reason": cut(str(entry.get("reason", "")))}
+def _dialect(dialect: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Each declared difference; only one that leaves something unjudged needs a reason."""
+    reasons = dialect.get("reasons", {})
+    for name, value in dialect.items():
+        if name != "reasons":
+            yield {"name": name, "value": cut(shown(value)), "reason": cut(reasons.get(name, ""))}

@@ -148,9 +148,10 @@ def finding_text(finding: Mapping[str, Any]) -> str:
         f"where     {finding['coordinate']['name']}, {where}",
         f"expected  {json.dumps(finding['expected'])}",
         f"observed  {json.dumps(finding['observed'])}",
-        f"usually   {finding['usual_cause']}",
     ]
+    lines += [f"usually   {finding['usual_cause']}"] if finding["usual_cause"] else []
     lines += ["", finding["tree"]] if finding["tree"] else []
     if finding["follows"]:
         lines.append(f"follows   {', '.join(each['code'] for each in finding['follows'])}")
-    return "\n".join([*lines, f"replay    {finding['replay']}"])
+    lines += [f"replay    {finding['replay']}"] if finding["replay"] else []
+    return "\n".join(lines)

@@ -14,6 +14,8 @@ import numpy as np
 
 from medusa_conformance.checkout import is_pinned
 from medusa_conformance.files import write_text
+from medusa_conformance.html import html
+from medusa_conformance.junit import junit
 from medusa_conformance.runner import Located, MutantResult, Verification
 from medusa_mutations import Mutation, mutations
 from medusa_oracles import oracles
@@ -167,11 +169,19 @@ def open_report(folder: Path) -> None:
 
 
 def write_report(folder: Path, document: Mapping[str, Any]) -> None:
-    """`report.json` with the whole result, and `findings/` with each finding by itself.
+    """What `check` or `verify` found, for programs, build servers and people.
 
-    Each file is there whole or not at all; findings of an earlier run go.
+    `report.json` is the whole result, `junit.xml` and `report.html` are the same in other forms,
+    and `findings/` has each finding by itself. Each file is there whole or not at all; findings of
+    an earlier run go.
     """
     open_report(folder)
+    # Made before the first is written: a page that cannot be made leaves the older report alone.
+    texts = {
+        "junit.xml": junit(document),
+        "report.html": html(document),
+        "report.json": json.dumps(document, indent=2) + "\n",
+    }
     findings = folder / "findings"
     written = set()
     for number, finding in enumerate(document["findings"], 1):
@@ -181,4 +191,5 @@ def write_report(folder: Path, document: Mapping[str, Any]) -> None:
     for stale in set(findings.glob("[0-9][0-9]-*.json")) - written:
         if stale.is_file():
             stale.unlink(missing_ok=True)
-    write_text(folder / "report.json", json.dumps(document, indent=2) + "\n")
+    for name, text in texts.items():
+        write_text(folder / name, text)

@@ -128,7 +128,10 @@ class Browser:
             time.sleep(0.02)
 
     def screen(self, width: int, height: int, scheme: str = "light") -> None:
-        """Be a screen of this size whose owner prefers this colour scheme."""
+        """Be a screen of this size whose owner prefers this colour scheme, and no motion.
+
+        A page that glides to its place would still move below the next click.
+        """
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -136,8 +139,9 @@ class Browser:
             deviceScaleFactor=1,
             mobile=width < 500,
         )
-        preference = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.call("Emulation.setEmulatedMedia", features=preference)
+        wishes = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wishes.items()]
+        self.call("Emulation.setEmulatedMedia", features=features)
 
     def click(self, selector: str) -> None:
         """Press the mouse in the middle of the first element that the selector names."""

@@ -228,8 +228,10 @@ def failing() -> dict[str, Any]:
         reasons=reasons,
         capabilities=[branching if c["stage"] == "compile_tree" else c for c in capabilities],
         dialect={
-            "retrieval_order": {"value": "pinned", "reason": "the release sorts leaves downwards"},
-            "slot_stride": 10,
+            "mask": "additive",
+            "slots": "own",
+            "policy": {"retrieval_order": "pinned", "sentinel": -2},
+            "reasons": {"slots": "slots belong to a parent's group", "policy": "it has no other"},
         },
         expected_failures=[
             excuse("PROPOSAL.TOPK", "ties go to the greater token", "as-expected")

@@ -200,6 +200,15 @@ def test_kill_matrix(report_documents: ModuleType) -> None:
     assert 'id="mutants"' not in html(report_documents.passing())
 
 
+def test_dialect_with_its_reasons(report_documents: ModuleType) -> None:
+    text = html(report_documents.failing())
+    (section,) = re.findall(r'<section id="dialect">.*?</section>', text, re.DOTALL)
+    rows = [Page(row).text() for row in re.findall(r"<tr>.*?</tr>", section, re.DOTALL)][1:]
+    assert rows[:2] == ["mask additive –", "slots own slots belong to a parent's group"]
+    assert rows[2].endswith("it has no other")
+    assert len(rows) == 3
+
+
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[31m{{ 7*7 }}'
 
 

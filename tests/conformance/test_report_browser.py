@@ -126,7 +126,6 @@ def test_folds_open_and_close(opened: Any) -> None:
 @pytest.mark.parametrize("name", BUILDERS)
 def test_every_link_leads_to_something_in_sight(opened: Any, name: str) -> None:
     page = opened(name)
-    page.value("document.documentElement.style.scrollBehavior = 'auto'")
     links = page.value(LINKS)
     assert len(set(links)) > 80
     for link in sorted(set(links)):
@@ -142,7 +141,6 @@ def test_a_click_on_a_code_goes_to_its_row(opened: Any, width: int) -> None:
     page = opened("failing", width)
     page.click("#finding-1 h3 a")
     page.wait("location.hash === '#TREE.MASK_IS_ANCESTRY'")
-    # The page glides there; the row stops below the bar of sections.
     page.wait(f"{IN_SIGHT} && scrollY > 1000")
     page.click("[id='TREE.MASK_IS_ANCESTRY'] .note a")
     page.wait(f"location.hash === '#finding-1' && {IN_SIGHT} && scrollY < 1000")

@@ -3,30 +3,71 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from medusa_conformance import reports
+from medusa_conformance.html import html
+from medusa_conformance.junit import junit
 from medusa_conformance.reports import open_report, write_report
 from medusa_spec import InputError
 
-
-def document(*codes: str) -> dict[str, Any]:
-    return {"verdict": "fail", "findings": [{"code": code} for code in codes]}
+Documents = Callable[..., dict[str, Any]]
 
 
-def test_a_finding_is_a_file_of_its_own(tmp_path: Path) -> None:
-    write_report(tmp_path / "new" / "report", document("TREE.SLOT", "TREE.SLOT"))
+@pytest.fixture
+def document(report_documents: ModuleType) -> Documents:
+    """A document of `check` that failed by these codes."""
+
+    def failed(*codes: str) -> dict[str, Any]:
+        findings = [report_documents.finding(code) for code in codes]
+        made: dict[str, Any] = report_documents.check("fail", findings=findings)
+        return made
+
+    return failed
+
+
+def test_a_finding_is_a_file_of_its_own(tmp_path: Path, document: Documents) -> None:
+    failed = document("TREE.SLOT", "TREE.SLOT")
+    write_report(tmp_path / "new" / "report", failed)
     folder = tmp_path / "new" / "report"
-    assert sorted(path.name for path in (folder / "findings").iterdir()) == [
-        "01-TREE.SLOT.json",
-        "02-TREE.SLOT.json",
-    ]
-    assert json.loads((folder / "report.json").read_text()) == document("TREE.SLOT", "TREE.SLOT")
+    names = ["01-TREE.SLOT.json", "02-TREE.SLOT.json"]
+    assert sorted(path.name for path in (folder / "findings").iterdir()) == names
+    for name in names:
+        assert json.loads((folder / "findings" / name).read_text()) == failed["findings"][0]
 
 
-def test_findings_of_an_earlier_run_go_and_other_files_stay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["failing", "inconclusive", "at_large"])
+def test_the_same_result_for_programs_build_servers_and_people(
+    name: str, tmp_path: Path, report_documents: ModuleType
+) -> None:
+    made = getattr(report_documents, name)()
+    write_report(tmp_path, made)
+    files = {path.name for path in tmp_path.iterdir()}
+    assert files == {"report.json", "junit.xml", "report.html", "findings"}
+    assert json.loads((tmp_path / "report.json").read_text()) == made
+    assert (tmp_path / "junit.xml").read_text("utf-8") == junit(made)
+    assert (tmp_path / "report.html").read_text("utf-8") == html(made)
+
+
+def test_a_page_that_cannot_be_made_leaves_the_older_report(
+    tmp_path: Path, document: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_report(tmp_path, document("TREE.SLOT"))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    monkeypatch.setattr(reports, "html", lambda document: document["no such field"])
+    with pytest.raises(KeyError):
+        write_report(tmp_path, document("COMMIT.LENGTH"))
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_findings_of_an_earlier_run_go_and_other_files_stay(
+    tmp_path: Path, document: Documents
+) -> None:
     write_report(tmp_path, document("TREE.SLOT", "TREE.INVERSE"))
     (tmp_path / "findings" / "notes.json").write_text("{}")
     (tmp_path / "findings" / "07-folder.json").mkdir()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -62,6 +63,22 @@ def test_a_run_over_one_contract(call: Call, shown: Call) -> None:
         assert mutant["depth"] in ("black-box", "differential", "white-box")
         assert mutant["examples"] >= 1
         assert mutant["crash"] is None
+
+
+def test_a_report_of_a_passing_run(call: Call, shown: Call, tmp_path: Path) -> None:
+    shown("threshold-tie", "own-acceptance")
+    document = document_of(call(*PROPOSAL, "--report", "report"))
+    suites = ElementTree.parse(tmp_path / "report" / "junit.xml").getroot()
+    assert [(suite.get("name"), suite.get("tests")) for suite in suites] == [
+        ("proposal", str(len(document["invariants"]))),
+        ("mutants", str(len(document["mutants"]))),
+    ]
+    assert (suites.get("failures"), suites.get("errors")) == ("0", "0")
+    page = (tmp_path / "report" / "report.html").read_text("utf-8")
+    killed = len(document["mutants"])
+    words = f"{killed} of {killed} mutants killed by the rule that they break."
+    assert f"{len(document['invariants'])} of {len(document['invariants'])} invariants" in page
+    assert words in page
 
 
 def test_the_same_seed_gives_the_same_document(call: Call, shown: Call) -> None:
@@ -125,7 +142,7 @@ def test_a_report_holds_the_document_and_each_finding(call: Call, tmp_path: Path
     folder = tmp_path / "deep" / "report"
     files = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     names = [f"findings/{n:02}-{f['code']}.json" for n, f in enumerate(document["findings"], 1)]
-    assert files == {"report.json", *names}
+    assert files == {"report.json", "junit.xml", "report.html", *names}
     assert json.loads((folder / "report.json").read_text("utf-8")) == document
     for name, finding in zip(names, document["findings"], strict=True):
         assert json.loads((folder / name).read_text("utf-8")) == finding
