@@ -12,15 +12,10 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
 
+from medusa_conformance.incident import Incident
 from medusa_spec.errors import InputError
-from medusa_spec.wire import short
 from medusa_spec.wire_array import LINE_LIMIT
-
-Kind: TypeAlias = Literal["crash", "exit", "hang", "endless", "rubbish"]
-
-KINDS: tuple[Kind, ...] = get_args(Kind)
 
 CHUNK = 1024 * 1024
 """Bytes read at once at most; a pipe usually holds less."""
@@ -39,20 +34,6 @@ TAIL = 4096
 
 LAST_WORDS = 3
 """Lines of them that are told."""
-
-
-class Incident(Exception):
-    """What an engine's process did instead of answering.
-
-    `crash`: it answered that it failed. `exit`: it ended, or closed its output. `hang`: no reply in
-    time. `endless`: a line beyond the limit. `rubbish`: a line that is no reply to what was asked.
-    """
-
-    def __init__(self, kind: Kind, stage: str, text: str) -> None:
-        self.kind = kind
-        self.stage = stage
-        self.text = short(text)
-        super().__init__(f"{kind} in {stage}: {self.text}")
 
 
 class Child:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
-from medusa_spec.errors import one_line
+from medusa_spec.wire import short
 
 IncidentKind: TypeAlias = Literal["crash", "exit", "hang", "endless", "rubbish"]
-"""`crash` an exception, `exit` the process ended, `hang` no reply within the time limit, `endless`
-a reply without an end, `rubbish` a reply that is of no form that can be read."""
+
+KINDS: tuple[IncidentKind, ...] = get_args(IncidentKind)
 
 
 class Incident(Exception):
-    """A stage gave no answer that can be judged. `stage` is "start" before the first one."""
+    """What an engine did instead of answering.
+
+    `crash`: it failed, and said so. `exit`: its process ended, or closed its output. `hang`: no
+    reply in time. `endless`: a reply beyond the limit. `rubbish`: an answer that is of no form that
+    was asked for. `stage` is what was asked, or `start` or `capabilities` before any stage.
+    """
 
     def __init__(self, kind: IncidentKind, stage: str, text: str) -> None:
         self.kind = kind
         self.stage = stage
-        self.text = one_line(text)
+        self.text = short(text)
         super().__init__(f"{kind} in {stage}: {self.text}")
 
     def __reduce__(self) -> tuple[type[Incident], tuple[IncidentKind, str, str]]:
+        # Pickled with what it was made of: the message alone would not make it again.
         return type(self), (self.kind, self.stage, self.text)

@@ -8,7 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from medusa_conformance.child import KINDS, Child, Incident
+from medusa_conformance.child import Child
+from medusa_conformance.incident import Incident
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.errors import InputError, Refused, Unsupported
 from medusa_spec.wire import (
@@ -20,8 +21,6 @@ from medusa_spec.wire import (
     write_line,
 )
 from medusa_spec.wire_array import Arrays
-
-__all__ = ["KINDS", "Description", "Incident", "Remote", "RemoteEngine"]
 
 START_SECONDS = 60.0
 """The least that a process gets for its first reply: importing torch alone takes seconds."""

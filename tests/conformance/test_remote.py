@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import medusa_manifests
-from medusa_conformance.child import Child, Incident
+from medusa_conformance.child import Child
+from medusa_conformance.incident import Incident
 from medusa_conformance.remote import Remote
 from medusa_spec import Refused, Unsupported
 

@@ -11,7 +11,7 @@ import pytest
 
 import medusa_manifests
 from medusa_conformance import remote as remote_module
-from medusa_conformance.child import Incident
+from medusa_conformance.incident import Incident
 from medusa_conformance.remote import Remote
 from medusa_spec import InputError
 

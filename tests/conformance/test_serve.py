@@ -15,7 +15,8 @@ import pytest
 
 import medusa_manifests
 from medusa_conformance import serve
-from medusa_conformance.remote import Incident, Remote
+from medusa_conformance.incident import Incident
+from medusa_conformance.remote import Remote
 from medusa_conformance.runner import Setting, reference_factory
 from medusa_spec import InputError, Refused, Unsupported
 from medusa_spec.stages import STAGES, HeadState, answer_of

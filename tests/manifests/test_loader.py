@@ -30,5 +30,5 @@ def test_each_dtype_and_the_policy_have_a_tolerance_with_a_reason():
 
 
 def test_an_unknown_dtype_lists_the_known_ones():
-    with pytest.raises(InputError, match="float16: no such dtype; there are float64, float32"):
+    with pytest.raises(InputError, match="int8: no such dtype; there are float64, float32"):
         medusa_manifests.tolerance("int8")

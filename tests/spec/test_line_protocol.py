@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from medusa_conformance import remote
+from medusa_conformance import incident
 from medusa_spec import wire
 from medusa_spec.documents import schema_errors
 from medusa_spec.stages import STAGES
@@ -155,4 +155,4 @@ def test_the_limits_are_those_that_hold() -> None:
 
 
 def test_the_incidents_are_listed() -> None:
-    assert {row[0].strip("`") for row in table("kind")} == set(remote.KINDS)
+    assert {row[0].strip("`") for row in table("kind")} == set(incident.KINDS)
