@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from medusa_conformance import incident
+from medusa_conformance import incident, remote
 from medusa_spec import wire
 from medusa_spec.documents import schema_errors
 from medusa_spec.stages import STAGES
