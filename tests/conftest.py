@@ -19,6 +19,7 @@ from medusa_oracles import judge, oracles
 from medusa_spec import Coordinate, Policy, Trace, canonical_order, source_pin
 from medusa_spec.arrays import RankPath
 from medusa_spec.coordinate import ModelShape, Source
+from medusa_spec.findings import AXES
 
 
 @pytest.fixture(scope="session")
@@ -140,6 +141,7 @@ def prove() -> Callable[[str, Trace, Mapping[str, Any]], None]:
         heard = [finding for finding in dirty.findings if finding.code == code]
         assert heard
         assert all(type(index) is int for finding in heard for index in finding.where.values())
+        assert all(set(finding.where) <= set(AXES) for finding in heard)
         assert all(str(finding).startswith(code) for finding in heard)
         entry = oracles()[code]
         for name in set(entry.needs) & set(entry.instead or entry.needs):

@@ -103,7 +103,7 @@ def source_rows(trace: Trace) -> Iterator[Finding]:
     """Clause M2."""
     message = "a source row is not P + retrieval of the winning path"
     expected = derive_commit(trace).source
-    yield from equal("COMMIT.SOURCE_ROWS", message, expected, trace["commit.source"], ("position",))
+    yield from equal("COMMIT.SOURCE_ROWS", message, expected, trace["commit.source"], ("place",))
 
 
 @oracle("COMMIT.DESTINATION_ROWS", *_CHOICE, "commit.destination", applies=_lawful)
@@ -112,7 +112,7 @@ def destination_rows(trace: Trace) -> Iterator[Finding]:
     message = "a destination row is not the next row behind the prefix"
     expected = derive_commit(trace).destination
     yield from equal(
-        "COMMIT.DESTINATION_ROWS", message, expected, trace["commit.destination"], ("position",)
+        "COMMIT.DESTINATION_ROWS", message, expected, trace["commit.destination"], ("place",)
     )
 
 
@@ -126,7 +126,7 @@ def all_layers(trace: Trace) -> Iterator[Finding]:
         yield Finding(code, message, {}, list(before.shape), list(after.shape))
         return
     message = "a committed row is not the winner's staged row"
-    axes = ("layer", "key_or_value", "kv_head", "position", "channel")
+    axes = ("layer", "key_or_value", "kv_head", "place", "channel")
     expected, observed = before[:, :, :, plan.source], after[:, :, :, plan.destination]
     yield from equal(code, message, expected, observed, axes)
 
@@ -139,14 +139,14 @@ def snapshot(trace: Trace) -> Iterator[Finding]:
     rows = before.shape[3]
     if before.shape != after.shape or any(r not in range(rows) for r in (*source, *destination)):
         return
-    for position, (here, there) in enumerate(zip(source, destination, strict=False)):
+    for place, (here, there) in enumerate(zip(source, destination, strict=False)):
         landed = after[:, :, :, there]
         if same(before[:, :, :, here], landed):
             continue
         for other in source:
             if other != here and same(before[:, :, :, other], landed):
                 message = "a source row was overwritten before it was read"
-                where = {"position": position}
+                where = {"place": place}
                 yield Finding("COMMIT.SNAPSHOT", message, where, int(here), int(other))
                 return
 
@@ -224,7 +224,7 @@ def prefix_untouched(trace: Trace) -> Iterator[Finding]:
     expected = trace["cache.before"][:, :, :, :committed]
     observed = trace["cache.after"][:, :, :, :committed]
     message = "a committed prefix row changed"
-    axes = ("layer", "key_or_value", "kv_head", "row", "channel")
+    axes = ("layer", "key_or_value", "kv_head", "cache_row", "channel")
     yield from equal("COMMIT.PREFIX_UNTOUCHED", message, expected, observed, axes)
 
 
@@ -244,7 +244,7 @@ def validated_first(trace: Trace) -> Iterator[Finding]:
             yield Finding(code, f"{asked} changed the cache length", {}, *lengths)
             return
     if trace.has("refusal.before", "refusal.after"):
-        axes = ("layer", "key_or_value", "kv_head", "row", "channel")
+        axes = ("layer", "key_or_value", "kv_head", "cache_row", "channel")
         before, after = trace["refusal.before"], trace["refusal.after"]
         yield from equal(code, f"{asked} wrote to the cache", before, after, axes)
 
@@ -270,7 +270,7 @@ def end_of_sequence(trace: Trace) -> Iterator[Finding]:
     tokens, end = trace[name], trace.coordinate.end_of_sequence
     ends = np.flatnonzero(tokens == end)
     if len(ends) and ends[0] + 1 < len(tokens):
-        where = {"position": int(ends[0]) + 1}
+        where = {"place": int(ends[0]) + 1}
         observed = int(tokens[ends[0] + 1])
         message = "a token is published behind the end of sequence"
         yield Finding("COMMIT.END_OF_SEQUENCE", message, where, "nothing", observed)

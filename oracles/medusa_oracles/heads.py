@@ -92,7 +92,7 @@ def _residual_fits(trace: Trace) -> bool:
 
 
 _RUN = ("heads.given.weight", "heads.given.bias", "heads.given.lm_head", "heads.hidden")
-_ROW = ("head", "batch", "row")
+_ROW = ("head", "batch", "position")
 
 
 @oracle("HEADS.OFFSET", "heads.labels", "heads.tokens", instead=(*_RUN, "heads.logits"))

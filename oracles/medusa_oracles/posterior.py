@@ -110,7 +110,7 @@ def _judged(trace: Trace) -> FloatArray:
 
 
 _GIVEN = ("selection.candidates", "selection.path_logits")
-_EDGE = ("path", "position")
+_EDGE = ("path", "edge")
 
 
 @oracle("POSTERIOR.ROOT_PUBLISHED", "commit.tokens", "proposal.packed")
@@ -328,7 +328,7 @@ def sentinel(trace: Trace) -> Iterator[Finding]:
     accepted = np.argwhere(padding & passes)
     if len(accepted):
         path, edge = map(int, accepted[0])
-        where = {"path": path, "position": edge + 1}
+        where = {"path": path, "entry": edge + 1}
         yield Finding("POSTERIOR.SENTINEL", "padding is accepted", where, False, True)
 
 
@@ -336,8 +336,8 @@ def sentinel(trace: Trace) -> Iterator[Finding]:
 def finite(trace: Trace) -> Iterator[Finding]:
     """Clause P12: the selection was given a logit that is no number."""
     if trace["selection.refused"] is None:
-        path, position, token = map(int, np.argwhere(~np.isfinite(_judged(trace)))[0])
-        where = {"path": path, "position": position, "token": token}
+        path, entry, token = map(int, np.argwhere(~np.isfinite(_judged(trace)))[0])
+        where = {"path": path, "entry": entry, "token": token}
         message = "logits that are not finite were judged instead of refused"
         yield Finding("POSTERIOR.FINITE", message, where, "an error", "a selection")
 

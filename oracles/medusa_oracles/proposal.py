@@ -116,7 +116,7 @@ def gather(trace: Trace) -> Iterator[Finding]:
         message = "a candidate token is not the packed one of its path"
         gathered = gather_rows(packed, tree.retrieval, 0)
         observed = np.where(tree.retrieval < 0, 0, candidates)
-        found = list(equal(code, message, gathered, observed, ("path", "position")))
+        found = list(equal(code, message, gathered, observed, ("path", "entry")))
     yield from found
 
 
@@ -131,7 +131,7 @@ def padding_masked(trace: Trace) -> Iterator[Finding]:
         return
     named = np.argwhere((retrieval < 0) & (candidates >= 0))
     if len(named):
-        path, position = map(int, named[0])
-        where = {"path": path, "position": position}
-        observed = int(candidates[path, position])
+        path, entry = map(int, named[0])
+        where = {"path": path, "entry": entry}
+        observed = int(candidates[path, entry])
         yield Finding(code, "a padded entry names a token", where, "a sentinel", observed)

@@ -88,7 +88,7 @@ def cache_matches_tokens(trace: Trace) -> Iterator[Finding]:
         "the cache is not that of a fresh prefill of the output",
         trace["round.fresh_kv"],
         trace["round.visible_kv"],
-        ("layer", "key_or_value", "kv_head", "row", "channel"),
+        ("layer", "key_or_value", "kv_head", "cache_row", "channel"),
         trace.tolerance,
     )
 

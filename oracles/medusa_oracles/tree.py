@@ -154,14 +154,14 @@ def retrieval_chain(trace: Trace) -> Iterator[Finding]:
     if len(detached):
         path = int(detached[0])
         message = "a retrieval row does not begin at the root"
-        where = {"path": path, "position": 0}
+        where = {"path": path, "entry": 0}
         yield Finding(code, message, where, 0, int(retrieval[path, 0]))
         return
     if mask.shape != (len(parents), len(parents)):
         return
     for path, entries in enumerate(retrieval):
-        for position, (parent, child) in enumerate(pairwise(entries), 1):
-            where = {"path": path, "position": position}
+        for entry, (parent, child) in enumerate(pairwise(entries), 1):
+            where = {"path": path, "entry": entry}
             if child < 0:
                 continue
             if parent < 0 or child >= len(parents) or parents[child] != parent:
@@ -184,14 +184,14 @@ def sentinel(trace: Trace) -> Iterator[Finding]:
     padding = observed < 0
     odd = np.argwhere(padding & (observed != declared))
     if len(odd):
-        path, position = map(int, odd[0])
-        where = {"path": path, "position": position}
+        path, entry = map(int, odd[0])
+        where = {"path": path, "entry": entry}
         message = "padding is not the declared sentinel"
-        yield Finding(code, message, where, declared, int(observed[path, position]))
+        yield Finding(code, message, where, declared, int(observed[path, entry]))
     behind = np.argwhere(padding[:, :-1] & ~padding[:, 1:])
     if len(behind):
-        path, position = map(int, behind[0])
-        where = {"path": path, "position": position}
+        path, entry = map(int, behind[0])
+        where = {"path": path, "entry": entry}
         yield Finding(code, "a real entry stands behind padding", where)
     elif (ours := int((expected < 0).sum())) != (theirs := int(padding.sum())):
         yield Finding(code, "the number of padded entries differs", {}, ours, theirs)
@@ -213,7 +213,7 @@ def inverse(trace: Trace) -> Iterator[Finding]:
         ours = gather_rows(expected.slots, expected.retrieval, -1)
         theirs = gather_rows(slots, retrieval, -1)
         message = "the token gathered by retrieval is not the one on that path"
-        yield from equal("TREE.INVERSE", message, ours, theirs, ("path", "position"))
+        yield from equal("TREE.INVERSE", message, ours, theirs, ("path", "entry"))
 
 
 @oracle("TREE.DUPLICATE_TOKENS", "tree.retrieval", "tree.slots")

@@ -127,7 +127,7 @@ def shift(trace: Trace) -> Iterator[Finding]:
                 continue
             if same(logits[successor], judging):
                 message = "a token is judged by the logits of its own row"
-                where = {"path": path, "position": place + 1}
+                where = {"path": path, "entry": place + 1}
                 yield Finding("VERIFICATION.SHIFT", message, where, int(row), int(successor))
                 return
 
@@ -145,6 +145,4 @@ def gather(trace: Trace) -> Iterator[Finding]:
     if observed.shape == expected.shape:
         observed = np.where(retrieval[..., None] < 0, 0.0, observed)
     message = "path logits are not the packed logits at the retrieval rows"
-    yield from equal(
-        "VERIFICATION.GATHER", message, expected, observed, ("path", "position", "token")
-    )
+    yield from equal("VERIFICATION.GATHER", message, expected, observed, ("path", "entry", "token"))

@@ -21,6 +21,29 @@ class Verdict(StrEnum):
         return {"pass": 0, "fail": 1, "inconclusive": 2}[self.value]
 
 
+AXES: Mapping[str, str] = {
+    "row": "packed rows of the tree",
+    "key": "columns of a mask: packed rows, behind the committed ones in a verification",
+    "path": "retrieval rows, in the declared order",
+    "entry": "places in a retrieval row, the root's first",
+    "edge": "edges of a path; edge `i` leads to entry `i + 1`",
+    "place": "tokens that a round or a generation published, and their rows",
+    "position": "logical positions of a sequence",
+    "cache_row": "rows of the cache",
+    "layer": "layers of the model",
+    "key_or_value": "keys, 0, and values, 1",
+    "kv_head": "key/value heads",
+    "channel": "channels of a state",
+    "head": "Medusa heads",
+    "block": "residual blocks of a head",
+    "batch": "sequences of a batch",
+    "rank": "ranks of a head",
+    "token": "tokens of the vocabulary",
+    "round": "rounds of a generation",
+}
+"""What each axis of a finding's `where` counts, from zero."""
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """How far two arrays of one shape lie apart: `entries` of `of` differ.
@@ -49,8 +72,7 @@ class Difference:
 class Finding:
     """One violated invariant: where, what was expected, what was observed.
 
-    `where` names coordinates of the trace, such as `round`, `path`, `row`, `key`, `layer`; all of
-    them are listed in `spec/README.md`. `difference` says more where two arrays were compared.
+    `where` places it on some of the `AXES`. `difference` says more where two arrays were compared.
     """
 
     code: str

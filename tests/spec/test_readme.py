@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 import medusa_manifests
+import medusa_oracles
 from medusa_conformance import runner
 from medusa_oracles import oracles
 from medusa_reference_engine import ReferenceEngine
+from medusa_spec.findings import AXES
 from medusa_spec.registry import CONTRACTS, of_contract
 
+ORACLES = Path(medusa_oracles.__file__).parent
 README = (Path(__file__).parents[2] / "spec" / "README.md").read_text("utf-8")
 # Read where they are there, and needed by no oracle.
 OPTIONAL = {
@@ -94,6 +97,14 @@ def test_the_chapters_are_listed_with_their_clauses() -> None:
         span = f"{listed[0].clause}-{listed[-1].clause}"
         expected.append([f"[{contract}]({contract}.md)", span])
     assert [row[:2] for row in table("How to read it")] == expected
+
+
+def test_the_axes_are_those_by_which_oracles_place_their_findings() -> None:
+    rows = [[row[0].strip("`"), row[1]] for row in table("The coordinates of a finding")]
+    assert rows == [list(item) for item in AXES.items()]
+    # What an oracle emits is held to the table where each is proved; here, that none is idle.
+    source = "".join(path.read_text("utf-8") for path in ORACLES.glob("*.py"))
+    assert [axis for axis in AXES if f'"{axis}"' not in source] == []
 
 
 def test_the_stages_are_methods_of_an_engine() -> None:
