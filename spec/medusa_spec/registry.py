@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from medusa_spec.documents import parse_yaml, validate
 
@@ -29,7 +29,12 @@ CONTRACTS = (
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """One checkable rule. `section` is the article's, `clause` that of `spec/<contract>.md`."""
+    """One checkable rule. `section` is the article's, `clause` that of `spec/<contract>.md`.
+
+    `cause` is what usually breaks it, for the author of an engine. `follows_from` are the rules
+    whose breach can break this one as well, by code, or all of a contract by its name. A rule of a
+    later contract can do so in the round before.
+    """
 
     code: str
     contract: str
@@ -37,6 +42,13 @@ class Invariant:
     section: str
     sight: Sight
     statement: str
+    cause: str
+    follows_from: tuple[str, ...] = ()
+
+    @property
+    def chapter(self) -> str:
+        """The file that says the rule."""
+        return f"spec/{self.contract}.md"
 
 
 @cache
@@ -46,7 +58,19 @@ def invariants() -> dict[str, Invariant]:
     text = resources.files("medusa_spec").joinpath(name).read_text("utf-8")
     document = parse_yaml(text, name)
     validate(document, "invariants", name)
-    return {entry["code"]: Invariant(**entry) for entry in document}
+    return {entry["code"]: _invariant(entry) for entry in document}
+
+
+def _invariant(entry: dict[str, Any]) -> Invariant:
+    return Invariant(**entry | {"follows_from": tuple(entry.get("follows_from", ()))})
+
+
+@cache
+def sources_of(code: str) -> frozenset[str]:
+    """Every other code whose breach can break the rule of `code`, contracts spelled out."""
+    named = invariants()[code].follows_from
+    listed = invariants().values()
+    return frozenset(i.code for i in listed if i.code in named or i.contract in named) - {code}
 
 
 def of_contract(contract: str) -> tuple[Invariant, ...]:

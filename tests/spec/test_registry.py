@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from medusa_oracles import oracles
-from medusa_spec.registry import CONTRACTS, SIGHTS, invariants, of_contract
+from medusa_spec.registry import CONTRACTS, SIGHTS, invariants, of_contract, sources_of
 
 SPEC = Path(__file__).parents[2] / "spec"
 HEAD = re.compile(r"^\*\*(?P<clause>[A-Z]\d+) `(?P<code>[A-Z._]+)`\*\* \((?P<section>0x\w+)\)\. ")
@@ -86,3 +86,30 @@ def test_every_invariant_has_one_oracle() -> None:
     assert modules == {
         code: f"medusa_oracles.{invariant.contract}" for code, invariant in invariants().items()
     }
+
+
+def test_a_cause_is_one_sentence_of_its_own() -> None:
+    causes = [invariant.cause for invariant in invariants().values()]
+    assert len(set(causes)) == len(causes)
+    for invariant in invariants().values():
+        assert len(invariant.cause) <= 140
+        assert invariant.cause.endswith(".")
+        assert invariant.cause != invariant.statement
+
+
+def test_a_rule_follows_from_rules_and_contracts_that_there_are() -> None:
+    for invariant in invariants().values():
+        assert {*invariant.follows_from} <= {*invariants(), *CONTRACTS}
+        assert invariant.code not in invariant.follows_from
+        # A code that its own contract's name stands for already would say nothing.
+        named = [name for name in invariant.follows_from if "." in name]
+        assert not {name.split(".")[0].lower() for name in named} & {*invariant.follows_from}
+
+
+def test_a_contract_stands_for_its_rules() -> None:
+    chain = sources_of("ROUND.CHAIN_IS_CHAIN")
+    assert "tree" in invariants()["ROUND.CHAIN_IS_CHAIN"].follows_from
+    assert chain >= {invariant.code for invariant in of_contract("tree")}
+    assert "ROUND.CHAIN_IS_CHAIN" not in chain
+    assert all(name in invariants() for name in chain)
+    assert sources_of("TREE.ROW_ORDER") == frozenset()
