@@ -1,4 +1,4 @@
-"""What is written on a line is read from it; what is of another form is one error with a place."""
+"""What is written on a line is read from it, and its schemas are those of the stages."""
 
 from __future__ import annotations
 
