@@ -15,6 +15,7 @@ from medusa_conformance.html import html
 from medusa_conformance.junit import junit
 from medusa_conformance.reports import open_report, write_report
 from medusa_spec import InputError
+from medusa_spec.documents import schema_errors
 
 Documents = Callable[..., dict[str, Any]]
 
@@ -29,6 +30,24 @@ def document(report_documents: ModuleType) -> Documents:
         return made
 
     return failed
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("passing", "check"),
+        ("failing", "check"),
+        ("inconclusive", "check"),
+        ("verification", "verify"),
+        ("at_large", "verify"),
+    ],
+)
+def test_what_these_tests_are_given_is_what_the_commands_print(
+    name: str, command: str, report_documents: ModuleType
+) -> None:
+    # A finding has a schema of its own.
+    made = getattr(report_documents, name)() | {"findings": []}
+    assert schema_errors(made, command) == []
 
 
 def test_a_finding_is_a_file_of_its_own(tmp_path: Path, document: Documents) -> None:
