@@ -212,8 +212,11 @@ def _difference(difference: Mapping[str, Any] | None) -> str:
     """The sentence on how far two arrays are apart."""
     if difference is None:
         return ""
-    where = ", ".join(f"{axis} {index}" for axis, index in difference["where"].items())
     words = f"{difference['entries']} of {counted(difference['of'], 'entry', 'entries')} differ"
+    if difference["greatest"] is None:
+        # Truth values differ or they do not.
+        return f"{words}."
+    where = ", ".join(f"{axis} {index}" for axis, index in difference["where"].items())
     words += f", most at {where}" if where else ""
     words += f": by {shown(difference['greatest'])}"
     if difference["allowed"] is None:

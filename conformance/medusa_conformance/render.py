@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from medusa_conformance.finding_text import finding_lines
 from medusa_conformance.picture import headline, shown_name
 from medusa_spec.registry import SIGHTS, Sight, invariants
 
@@ -184,20 +185,12 @@ def at_large(mutant: Mapping[str, Any]) -> Text:
     return Text(words, style="red")
 
 
-def finding(entry: Mapping[str, Any]) -> RenderableType:
-    """One finding, its two sides under one another."""
-    head = Text(entry["code"], style="bold red")
-    head.append(f"  {entry['message']}", style="not bold")
-    # A finding over a whole generation names its own round.
-    place = {"generation": entry["generation"], "round": entry["round"], **entry["where"]}
-    where = [f"{axis} {index}" for axis, index in place.items()]
-    rows = [
-        ("clause", f"{entry['clause']}   (medusa-oracles explain {entry['code']})"),
-        ("where", ", ".join([entry["coordinate"]["name"], *where])),
-        ("expected", str(entry["expected"])),
-        ("observed", str(entry["observed"])),
-    ]
-    return Group(head, indented(facts(rows)))
+def finding(document: Mapping[str, Any]) -> RenderableType:
+    """One finding, its fields under one another."""
+    head, *others = finding_lines(document)
+    code = document["code"]
+    first = Text(head[: len(code)], style="bold red").append(head[len(code) :], style="not bold")
+    return Group(first, Text("\n".join(others)))
 
 
 def checkout(found: Mapping[str, str]) -> RenderableType:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from medusa_conformance.checkout import is_pinned
 from medusa_conformance.files import write_text
+from medusa_conformance.finding_file import file_name, finding_documents
+from medusa_conformance.folding import fold
 from medusa_conformance.html import html
 from medusa_conformance.junit import junit
-from medusa_conformance.runner import Located, MutantResult, Verification
+from medusa_conformance.runner import MutantResult, Verification
+from medusa_conformance.versions import versions
 from medusa_mutations import Mutation, mutations
 from medusa_oracles import oracles
 from medusa_spec.documents import validate
@@ -55,7 +54,9 @@ def verification_document(
             for code in result.planned
         ],
         "mutants": [mutant_result(entry) for entry in result.mutants],
-        "findings": [located_finding(entry) for entry in tally.findings],
+        "findings": finding_documents(
+            fold(tally.findings), {"kind": "reference"}, result.setting, result.seed
+        ),
         "crashes": [
             {"coordinate": name, "section": crash.section, "error": crash.error}
             for name, crash in tally.crashes
@@ -84,22 +85,6 @@ def mutant_result(result: MutantResult) -> dict[str, Any]:
     }
 
 
-def located_finding(located: Located) -> dict[str, Any]:
-    """A finding with the coordinate that replays it."""
-    finding = located.finding
-    return {
-        "code": finding.code,
-        "clause": invariants()[finding.code].clause,
-        "message": finding.message,
-        "where": dict(finding.where),
-        "expected": plain(finding.expected),
-        "observed": plain(finding.observed),
-        "coordinate": located.coordinate.document(),
-        "generation": located.generation,
-        "round": located.round,
-    }
-
-
 def mutation_document(mutation: Mutation) -> dict[str, Any]:
     """One mutation of the catalog, and the class that carries it out."""
     return {
@@ -122,7 +107,7 @@ def explanation_document(code: str, example: Mapping[str, Any]) -> dict[str, Any
         "code": code,
         "contract": invariant.contract,
         "clause": invariant.clause,
-        "chapter": f"spec/{invariant.contract}.md",
+        "chapter": invariant.chapter,
         "section": invariant.section,
         "sight": invariant.sight,
         "statement": invariant.statement,
@@ -133,28 +118,6 @@ def explanation_document(code: str, example: Mapping[str, Any]) -> dict[str, Any
     }
     validate(document, "explain", "explain --json")
     return document
-
-
-def versions() -> dict[str, str]:
-    """What a run depended on."""
-    named = ("medusa-oracles", "numpy", "torch", "hypothesis")
-    found = {"python": platform.python_version()}
-    for name in named:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            # Run from a checkout that is not installed.
-            found[name] = "not installed"
-    return found
-
-
-def plain(value: Any) -> Any:
-    """A value of a finding as JSON has it."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return str(value)
-    return value
 
 
 def open_report(folder: Path) -> None:
@@ -185,7 +148,7 @@ def write_report(folder: Path, document: Mapping[str, Any]) -> None:
     findings = folder / "findings"
     written = set()
     for number, finding in enumerate(document["findings"], 1):
-        target = findings / f"{number:02}-{finding['code']}.json"
+        target = findings / file_name(number, finding["code"])
         write_text(target, json.dumps(finding, indent=2) + "\n")
         written.add(target)
     for stale in set(findings.glob("[0-9][0-9]-*.json")) - written:

@@ -27,9 +27,6 @@ Status: TypeAlias = Literal["killed", "survived", "incompetent"]
 PATIENCE = 4
 """Coordinates that a killed mutant is still shown in the hope of a shallower sight of it."""
 
-KEPT_FINDINGS = 20
-"""Findings kept with their coordinate; the counts go on."""
-
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -59,7 +56,8 @@ class Located:
 class Tally:
     """What was judged: coordinates, and per invariant those that exercised and that broke it.
 
-    `seen` are the names that any trace held, `record` what the engine was asked for.
+    Of each invariant and coordinate the first finding is kept. `seen` are the names that any trace
+    held, `record` what the engine was asked for.
     """
 
     coordinates: int = 0
@@ -75,7 +73,7 @@ class Tally:
         self.coordinates += other.coordinates
         self.executed += other.executed
         self.failed += other.failed
-        self.findings += other.findings[: KEPT_FINDINGS - len(self.findings)]
+        self.findings += other.findings
         self.crashes += other.crashes
         self.seen |= other.seen
         self.record.add(other.record)
@@ -139,10 +137,11 @@ def judge_coordinates(
             judgement = judge(seen, contracts)
             findings = judgement.findings or refused_unasked(seen)
             executed.update(judgement.executed)
-            failed.update(finding.code for finding in findings)
-            for finding in findings[: KEPT_FINDINGS - len(tally.findings)]:
-                located = Located(finding, coordinate, seen.generation, seen.round)
-                tally.findings.append(located)
+            for finding in findings:
+                if finding.code not in failed:
+                    located = Located(finding, coordinate, seen.generation, seen.round)
+                    tally.findings.append(located)
+                failed.add(finding.code)
         tally.coordinates += 1
         tally.executed.update(executed)
         tally.failed.update(failed)

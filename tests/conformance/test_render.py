@@ -151,13 +151,21 @@ def test_trouble_has_a_name() -> None:
             {
                 "code": "TREE.SLOT",
                 "clause": "T2",
+                "chapter": "spec/tree.md",
+                "section": "0x04A",
                 "message": "the slot is another",
                 "where": {"row": 4, "round": 2},
                 "expected": 11,
                 "observed": 1,
+                "difference": None,
+                "usual_cause": "Somebody forgot the root.",
+                "tree": None,
+                "follows": [],
                 "coordinate": {"name": "six-node"},
                 "generation": 1,
                 "round": 0,
+                "found_on": 3,
+                "replay": "medusa-oracles replay findings/01-TREE.SLOT.json",
             }
         ],
         checkout={"a.py": "matches", "b.py": "missing"},
@@ -169,12 +177,15 @@ def test_trouble_has_a_name() -> None:
     assert f"incompetent: {other.id}: E: no in tree on x" in shown
     assert "crash in heads on six-node: ValueError: odd" in shown
     assert f"not executed: {list(invariants())[3]}" in shown
-    start = shown.index("TREE.SLOT  the slot is another")
-    assert shown[start + 1 : start + 5] == [
-        "  clause    T2   (medusa-oracles explain TREE.SLOT)",
-        "  where     six-node, generation 1, round 2, row 4",
-        "  expected  11",
-        "  observed  1",
+    start = shown.index("TREE.SLOT  T2 of spec/tree.md, section 0x04A")
+    assert shown[start + 1 : start + 8] == [
+        "  the slot is another",
+        "  at         row 4 (coordinate six-node, generation 1, round 2)",
+        "  expected   11",
+        "  observed   1",
+        "  usually    Somebody forgot the root.",
+        "  found on   3 coordinates",
+        "  replay     medusa-oracles replay findings/01-TREE.SLOT.json",
     ]
     assert "b.py  missing" in shown
 

@@ -13,8 +13,6 @@ import pytest
 from medusa_conformance import runner
 from medusa_conformance.line import Crash
 from medusa_conformance.runner import (
-    KEPT_FINDINGS,
-    Located,
     MutantResult,
     Setting,
     Tally,
@@ -28,7 +26,7 @@ from medusa_mutations import mutations
 from medusa_reference_engine import ReferenceEngine, Stages
 from medusa_reference_engine.commit import CommitStage
 from medusa_spec import Coordinate, Refused
-from medusa_spec.findings import Finding, Verdict
+from medusa_spec.findings import Verdict
 from medusa_spec.registry import CONTRACTS, invariants, of_contract
 
 SETTING = Setting("cpu", "float64")
@@ -119,22 +117,26 @@ def test_a_finding_in_a_round_says_which() -> None:
     assert coordinate.earlier is None
     tally = judge_coordinates(factory, [coordinate], replace(SETTING, contracts=("proposal",)))
     # In the first round there is no older frontier to read.
-    assert {(f.generation, f.round) for f in tally.findings} == {
-        (1, number) for number in range(1, len(coordinate.rounds))
-    }
+    assert {(f.generation, f.round) for f in tally.findings} == {(1, 1)}
 
 
-def test_findings_are_kept_up_to_a_limit_and_counted_beyond_it() -> None:
-    coordinate = load("six-node")
-    located = Located(Finding("TREE.SLOT", "another slot"), coordinate, 0, 0)
-    tally = Tally(1, Counter(), Counter({"TREE.SLOT": 1}), [located] * (KEPT_FINDINGS - 1))
-    tally.add(Tally(2, Counter({"TREE.SLOT": 2}), Counter({"TREE.SLOT": 2}), [located] * 3))
-    assert (tally.coordinates, len(tally.findings)) == (3, KEPT_FINDINGS)
-    assert tally.failed == {"TREE.SLOT": 3}
-    factory = reference_factory(SETTING, mutations()["slot-is-row"])
-    judged = judge_coordinates(factory, [coordinate] * KEPT_FINDINGS, SETTING)
-    assert len(judged.findings) == KEPT_FINDINGS
-    assert judged.failed["TREE.SLOT"] == KEPT_FINDINGS
+def test_the_first_finding_of_each_code_on_each_coordinate_is_kept() -> None:
+    # Three rounds, and the slots of each are wrong.
+    factory = reference_factory(SETTING, mutations()["gather-off-by-one"])
+    names = ["six-node", "own-acceptance"]
+    tally = judge_coordinates(factory, map(load, names), SETTING)
+    kept = [(located.coordinate.name, located.finding.code) for located in tally.findings]
+    assert Counter(code for _, code in kept) == tally.failed
+    assert len(kept) == len(set(kept))
+    gathers = [f for f in tally.findings if f.finding.code == "PROPOSAL.GATHER"]
+    assert [(f.coordinate.name, f.generation, f.round) for f in gathers] == [
+        (name, 0, 0) for name in names
+    ]
+    other = judge_coordinates(factory, [load("chain-three")], SETTING)
+    tally.add(other)
+    assert tally.coordinates == 3
+    assert tally.findings[-len(other.findings) :] == other.findings
+    assert tally.failed["PROPOSAL.GATHER"] == 3
 
 
 def test_a_crash_is_kept_and_the_line_goes_on() -> None:

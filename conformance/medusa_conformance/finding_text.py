@@ -1,0 +1,108 @@
+"""A finding document as a person reads it on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from textwrap import wrap
+from typing import Any
+
+from medusa_spec.errors import one_line
+
+WIDTH = 100
+"""Columns that no line exceeds, unless one word alone does."""
+
+LABEL = 11
+"""Columns of the labels, which stand behind an indent of two."""
+
+GLUE = "\u00a0"
+"""A space at which no line is broken."""
+
+SHOWN = 400
+"""Characters that are shown of a value; the document has all of it."""
+
+
+def finding_lines(document: Mapping[str, Any]) -> list[str]:
+    """The lines of one finding: its rule, then one labelled field after the other.
+
+    The document may come from a file of anybody's: nothing in it reaches a terminal as a code.
+    """
+    clause, chapter, section = (document[name] for name in ("clause", "chapter", "section"))
+    head = f"{document['code']}  {clause} of {chapter}, section {section}"
+    lines = [one_line(head), *_wrapped(one_line(document["message"]), "  ")]
+    for label, text in _fields(document):
+        if label == "tree":
+            lines += _tree(document["tree"])
+        else:
+            lines += _wrapped(text, f"  {label:{LABEL}}")
+    return lines
+
+
+def _fields(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Labels with their texts, each of which is safe to print."""
+    yield "at", one_line(_place(document))
+    yield "expected", one_line(_shown(document["expected"]))
+    yield "observed", one_line(_shown(document["observed"]))
+    if document["difference"] is not None:
+        yield "difference", one_line(_difference(document["difference"]))
+    if document["tree"] is not None:
+        yield "tree", ""
+    yield "usually", one_line(document["usual_cause"])
+    many = document["found_on"]
+    yield "found on", f"{many} coordinate{'' if many == 1 else 's'}"
+    # A count stays on the line of its code.
+    follows = [f"{e['findings']}{GLUE}of{GLUE}{one_line(e['code'])}" for e in document["follows"]]
+    if follows:
+        yield "follows", ", ".join(follows)
+    yield "replay", one_line(document["replay"])
+
+
+def _place(document: Mapping[str, Any]) -> str:
+    """Where it is, from the inside out; a finding over a generation names a round of its own."""
+    where = dict(document["where"])
+    number = where.pop("round", document["round"])
+    outside = (
+        f"coordinate {document['coordinate']['name']}, generation {document['generation']},"
+        f" round {number}"
+    )
+    return f"{_axes(where)} ({outside})" if where else outside
+
+
+def _axes(where: Mapping[str, int]) -> str:
+    return ", ".join(f"{axis} {index}" for axis, index in where.items())
+
+
+def _difference(difference: Mapping[str, Any]) -> str:
+    entries, greatest = difference["entries"], difference["greatest"]
+    text = f"{entries} of {difference['of']} entries {'differs' if entries == 1 else 'differ'}"
+    if greatest is None:
+        return text
+    text += f", by up to {_number(greatest)} at {_axes(difference['where'])}"
+    allowed = difference["allowed"]
+    return text if allowed is None else f"{text} ({_number(allowed)} allowed)"
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.3g}"
+
+
+def _shown(value: Any) -> str:
+    text = "-" if value is None else str(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
+
+
+def _tree(tree: str) -> list[str]:
+    first, *others = map(one_line, tree.split("\n"))
+    return [f"  {'tree':{LABEL}}{first}", *(f"{'':{LABEL + 2}}{line}" for line in others)]
+
+
+def _wrapped(text: str, label: str) -> list[str]:
+    """The text behind its label, and its further lines under the first."""
+    lines = wrap(
+        text,
+        WIDTH,
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return [line.replace(GLUE, " ") for line in lines] or [label.rstrip()]
