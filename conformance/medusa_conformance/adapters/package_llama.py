@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from medusa_spec.coordinate import Coordinate
+from medusa_spec.errors import Unsupported
 
 
 def decoder(
@@ -68,3 +69,33 @@ class Ids:
     def decode(self, ids: Any, **_: Any) -> list[int]:
         """The ids."""
         return [int(token) for token in ids]
+
+
+def hold_to_choice(staged: Any, retrieval: Any, path: int, accepted: int) -> None:
+    """`Unsupported` for a commit that no selection asks for: a loop that makes its own checks none.
+
+    `staged` is what a tree pass left behind, `None` where there was none.
+    """
+    named = staged is not None and 0 <= path < len(retrieval)
+    if not named or not 0 <= accepted < int((retrieval[path] >= 0).sum()):
+        raise Unsupported("the package commits its own selection of its own tree, and checks none")
+
+
+def read_rounds(rounds: Iterable[list[int]], how_many: int) -> dict[str, Any]:
+    """`generate`'s answer from all new tokens behind each round, read until there are enough."""
+    written: list[int] = []
+    published: list[int] = []
+    for tokens in rounds:
+        published.append(len(tokens) - len(written))
+        written = tokens
+        if len(written) >= how_many:
+            break
+    return {"tokens": written[:how_many], "published": published}
+
+
+def by_row(along_paths: Any, retrieval: Any, nodes: int) -> Any:
+    """`[..., N, V]` from logits that a package shows along its paths only, `[..., R, W, V]`."""
+    rows = along_paths.new_empty(*along_paths.shape[:-3], nodes, along_paths.shape[-1])
+    # Each row is on a path; padding names the last row, whose logits stand there.
+    rows[..., retrieval, :] = along_paths
+    return rows

@@ -1,0 +1,13 @@
+"""A logit that is no number is accepted. With medusa-llm 0.1 and torch."""
+
+import sys
+
+import torch
+from medusa.model.utils import evaluate_posterior
+
+candidates = torch.tensor([[5, 7]])  # a root and one draft
+logits = torch.zeros(1, 2, 16)
+logits[0, 0, 7] = torch.nan  # the row that judges token 7 is broken at token 7
+best, accepted = evaluate_posterior(logits, candidates, 0, 0.09, 0.3)
+print(f"accepted edges: {int(accepted)}")
+sys.exit(int(accepted) == 1)
