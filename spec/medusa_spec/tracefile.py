@@ -25,6 +25,7 @@ from medusa_spec.containers import (
     write_safetensors,
 )
 from medusa_spec.coordinate import Coordinate, ModelShape, Policy, Source, canonical_order
+from medusa_spec.dialect import Dialect, dialect_from
 from medusa_spec.documents import SIZE_LIMIT, parse_json, validate
 from medusa_spec.errors import InputError
 from medusa_spec.lawful import LEGACY_ONLY
@@ -32,7 +33,7 @@ from medusa_spec.loading import coordinate_from, source_pin
 from medusa_spec.trace import Tolerance, Trace
 from medusa_spec.trace_names import documents, is_refusal, unknown_name
 
-DType: TypeAlias = Literal["float64", "float32", "bfloat16"]
+DType: TypeAlias = Literal["float64", "float32", "float16", "bfloat16"]
 
 FORMAT = "medusa-trace/1"
 
@@ -51,7 +52,8 @@ class TraceFile:
     """What a trace file holds: one round, and who decoded it.
 
     Arrays are bool, int64 or float64, whatever was stored. `dtype` is that of the engine's forward
-    pass; `engine` has a `name` and perhaps a `version`, `dialect` what its adapter declares.
+    pass; `engine` has a `name` and perhaps a `version`. Whatever the `dialect`, the arrays are in
+    canonical form: whoever wrote them has normalised them.
     """
 
     path: Path
@@ -60,7 +62,7 @@ class TraceFile:
     generation: int
     round: int
     engine: Mapping[str, Any] | None
-    dialect: Mapping[str, Any]
+    dialect: Dialect
     arrays: Mapping[str, Array]
     documents: Mapping[str, Any]
 
@@ -239,7 +241,7 @@ def read_trace(path: str | os.PathLike[str]) -> TraceFile:
         kind = file.suffix[1:]
         why = f"{type(error).__name__}: {error}"[:REASON_LIMIT]
         raise InputError(source, "", f"not {kind}: {why}") from None
-    header, coordinate = _parsed(source, text)
+    header, coordinate, dialect = _parsed(source, text)
     return TraceFile(
         path=file,
         coordinate=coordinate,
@@ -247,7 +249,7 @@ def read_trace(path: str | os.PathLike[str]) -> TraceFile:
         generation=header.get("generation", 0),
         round=header.get("round", 0),
         engine=header.get("engine"),
-        dialect=header.get("dialect", {}),
+        dialect=dialect,
         arrays=arrays,
         documents=header.get("documents", {}),
     )
@@ -259,8 +261,8 @@ def _reader(file: Path) -> Callable[[Path], tuple[str, dict[str, Array]]]:
     return _READERS[file.suffix]
 
 
-def _parsed(source: str, text: str) -> tuple[dict[str, Any], Coordinate]:
-    """The document of a header, and its coordinate."""
+def _parsed(source: str, text: str) -> tuple[dict[str, Any], Coordinate, Dialect]:
+    """The document of a header, its coordinate, and its dialect."""
     if len(text) > SIZE_LIMIT:
         rule = f"is {len(text):,} characters; at most {SIZE_LIMIT:,} are read"
         raise InputError(source, "header", rule)
@@ -272,7 +274,14 @@ def _parsed(source: str, text: str) -> tuple[dict[str, Any], Coordinate]:
                 raise unknown_name(source, name)
         validate(header, "trace_header", source)
     with _within(source, "header.coordinate"):
-        return header, coordinate_from(header["coordinate"], source)
+        coordinate = coordinate_from(header["coordinate"], source)
+    with _within(source, "header.dialect"):
+        declared = {"dtype": header["dtype"], **header.get("dialect", {})}
+        dialect = dialect_from(declared, source)
+        if dialect.dtype != header["dtype"]:
+            rule = f"is {dialect.dtype}, and the header says {header['dtype']}"
+            raise InputError(source, "dtype", rule)
+    return header, coordinate, dialect
 
 
 @contextmanager
