@@ -49,7 +49,7 @@ def finding_document(
         "clause": invariant.clause,
         "chapter": invariant.chapter,
         "section": invariant.section,
-        "message": finding.message,
+        "message": plain(finding.message),
         "where": dict(finding.where),
         "expected": plain(finding.expected),
         "observed": plain(finding.observed),

@@ -313,7 +313,10 @@ def likelihood_tie(trace: Trace) -> Iterator[Finding]:
     among_longest = 0 <= observed < len(lengths) and lengths[observed] == accepted
     # Sums of the same logs in another order may differ in the last bits; that decides nothing.
     slack = within.atol + within.rtol * abs(float(likelihood[expected]))
-    if accepted and among_longest and likelihood[expected] - likelihood[observed] <= slack:
+    with np.errstate(invalid="ignore"):
+        # Two impossible paths are no nearer to each other than any two.
+        short = likelihood[expected] - likelihood[observed]
+    if accepted and among_longest and short <= slack:
         return
     message = "the winner is not the likeliest of the longest paths"
     yield Finding("POSTERIOR.LIKELIHOOD_TIE", message, {}, expected, observed)

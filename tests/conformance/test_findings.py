@@ -172,6 +172,9 @@ def test_whatever_an_engine_answers_is_a_value_of_json(given: Any, expected: Any
 
 def test_a_long_text_of_an_engine_is_cut() -> None:
     assert plain("x" * 10**6) == "x" * LONGEST
+    wordy = Finding("ROUND.LAWFUL_NEVER_REFUSED", "m" * 10**6, {}, "a round", "o" * 10**6)
+    document = document_of(Cause(Located(wordy, load("six-node"), 1, 0), 1, {}))
+    assert {len(document[side]) for side in ("message", "observed")} == {LONGEST}
 
 
 def test_how_far_arrays_lie_apart() -> None:
