@@ -111,8 +111,8 @@ class Engine(Utils):
         self, prefix: Any, how_many: int, paths: Any, topk: int, policy: Any, end: int | None
     ) -> Any:
         """`medusa_generate`, until it has given as many tokens as were asked for."""
-        if not paths:
-            raise Unsupported("the release takes the greatest of the path lengths, and has none")
+        self.admit_tree(paths)
+        self.admit_vocabulary(self.model.vocab_size)
         self.model.tokenizer = Ids(end)
         tokens: list[int] = []
         published = []

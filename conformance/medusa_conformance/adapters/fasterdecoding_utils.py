@@ -63,12 +63,21 @@ class Utils:
     def __init__(self, coordinate: Coordinate, capacity: int) -> None:
         self.torch, self.utils = importlib.import_module("torch"), utils()
 
-    def compile_tree(self, paths: Any, topk: int, retrieval_order: str, sentinel: int) -> Any:
-        """`generate_medusa_buffers`."""
+    def admit_tree(self, paths: Any) -> None:
+        """What `generate_medusa_buffers` was made for."""
         if not paths:
             raise Unsupported("the release takes the greatest of the path lengths, and has none")
         if max(map(max, paths)) >= self.utils.TOPK:
             raise Unsupported(f"the release ranks {self.utils.TOPK} tokens a head")
+
+    def admit_vocabulary(self, size: int) -> None:
+        """What `generate_candidates` was made for."""
+        if size < self.utils.TOPK:
+            raise Unsupported(f"the release ranks {self.utils.TOPK} tokens a head")
+
+    def compile_tree(self, paths: Any, topk: int, retrieval_order: str, sentinel: int) -> Any:
+        """`generate_medusa_buffers`."""
+        self.admit_tree(paths)
         built = self.utils.generate_medusa_buffers([list(path) for path in paths], "cpu")
         self.buffers = built
         return {
@@ -81,8 +90,7 @@ class Utils:
     def propose(self, tree: Any, frontier: Any, topk: int, sentinel: int) -> Any:
         """`generate_candidates`, greedy or fast, which choose alike."""
         target, heads = map(self.torch.as_tensor, (frontier.target, frontier.heads))
-        if len(target) < self.utils.TOPK:
-            raise Unsupported(f"the release ranks {self.utils.TOPK} tokens a head")
+        self.admit_vocabulary(len(target))
         slots, retrieval = self.buffers["tree_indices"], self.buffers["retrieve_indices"]
         self.candidates, packed = self.utils.generate_candidates(
             heads[:, None, None], target[None, None], slots, retrieval, fast=True

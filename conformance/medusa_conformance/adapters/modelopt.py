@@ -12,7 +12,7 @@ from medusa_spec.coordinate import Coordinate
 IGNORED = -100
 
 
-class ModelOpt:
+class Engine:
     """A tiny LLaMA converted in mode `medusa`; the package trains heads and does not decode."""
 
     name = "nvidia-modelopt"

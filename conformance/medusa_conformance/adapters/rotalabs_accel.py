@@ -20,7 +20,7 @@ class Text(Ids):
         return importlib.import_module("torch").tensor([list(text)])
 
 
-class RotalabsAccel:
+class Engine:
     """Its loop verifies the best candidate alone: the chain of every head's first choice."""
 
     name = "rotalabs-accel"
@@ -63,7 +63,7 @@ class RotalabsAccel:
 
     def propose(self, tree: Any, frontier: Any, topk: int, sentinel: int) -> Any:
         """`generate_candidates`, of which the loop takes the first."""
-        self.one_chain(tree.retrieval)
+        self.own_chain(tree)
         heads = [self.torch.as_tensor(row)[None, None] for row in frontier.heads]
         target = self.torch.as_tensor(frontier.target)[None, None]
         candidates, _ = self.package.generate_candidates(target, heads, topk)
@@ -79,7 +79,7 @@ class RotalabsAccel:
 
     def verify(self, tree: Any, packed: Any) -> Any:
         """`verify_candidates` of the first round; a hook sees the logits that it keeps."""
-        self.one_chain(tree.retrieval)
+        self.own_chain(tree)
         if self.tokens.shape[1] + len(packed) > self.capacity:
             raise Unsupported("its cache grows as it needs to")
         seen: list[Any] = []
@@ -95,7 +95,8 @@ class RotalabsAccel:
 
     def select(self, candidates: Any, path_logits: Any, policy: Any) -> Any:
         """`verify_candidates`, on a target that answers with the given logits behind the root."""
-        self.one_chain(candidates)
+        if len(candidates) > 1:
+            raise Unsupported("the package verifies one candidate")
         if policy.mode != "greedy":
             raise Unsupported("the package verifies greedily whatever its temperature")
         given, logits = self.torch.as_tensor(candidates), self.torch.as_tensor(path_logits)
@@ -105,10 +106,10 @@ class RotalabsAccel:
         )
         return {"path": 0, "accepted": accepted}
 
-    def one_chain(self, paths: Any) -> None:
-        """The package has no tree, and its chain is as long as there are heads."""
-        if len(paths) > 1 or list(self.coordinate.paths) != self.chain:
-            raise Unsupported("the package verifies one chain, of every head's first choice")
+    def own_chain(self, tree: Any) -> None:
+        """The package has no tree; its one candidate takes every head's first choice."""
+        if list(tree.paths[1:]) != self.chain:
+            raise Unsupported("the package drafts one chain, of every head's first choice")
 
     def model(self) -> Any:
         """A transformers LLaMA, and the package's heads on it."""
