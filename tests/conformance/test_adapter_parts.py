@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,10 @@ THIRD_PARTY = Path(__file__).parents[2] / "conformance" / "third_party"
 SCRIPTS = sorted((THIRD_PARTY / "scripts").glob("*.py"))
 
 
-def test_loads_no_package_before_it_is_asked_for_an_engine() -> None:
+def test_loads_no_package_before_it_is_asked_for_an_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     folder = Path(str(medusa_conformance.adapters.__file__)).parent
     names = [f"medusa_conformance.adapters.{file.stem}" for file in folder.glob("*.py")]
     heavy = "{'torch', 'transformers', 'medusa', 'eagle', 'draftretriever', 'modelopt'}"
