@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -42,11 +42,14 @@ class Child:
     `InputError` where it cannot be started. It is gone after any `Incident`.
     """
 
-    def __init__(self, argv: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self, argv: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         try:
             process = subprocess.Popen(
                 argv,
                 cwd=folder,
+                env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

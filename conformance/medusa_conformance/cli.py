@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from medusa_conformance.cli_check import check, init, replay
+from medusa_conformance.cli_common import (
+    chosen_contracts,
+    contract_option,
+    examples_option,
+    json_option,
+    progress_bar,
+    seed_option,
+    show,
+    workers,
+)
 from medusa_spec.documents import load_document, validate
 from medusa_spec.errors import InputError, one_line
 from medusa_spec.findings import Verdict
@@ -25,24 +35,6 @@ if TYPE_CHECKING:
 # torch, rich and the mutants are imported by the commands that use them: `derive` starts at once.
 
 USAGE_ERROR = 3
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def contract_option(command: Command) -> Command:
-    """`--contract`, which may be given more than once."""
-    return click.option(
-        "--contract",
-        "contracts",
-        multiple=True,
-        type=click.Choice(CONTRACTS),
-        help="Only this contract; may be repeated.",
-    )(command)
-
-
-def json_option(command: Command) -> Command:
-    """`--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(command)
 
 
 def version() -> str:
@@ -62,6 +54,10 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+for command in (check, replay, init):
+    cli.add_command(command)
+
+
 @cli.command()
 @contract_option
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
@@ -71,18 +67,12 @@ def cli(context: click.Context) -> None:
     default="float64",
     show_default=True,
 )
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
-@click.option(
-    "--max-examples",
-    type=click.IntRange(1, 100_000),
-    default=60,
-    show_default=True,
-    help="Random coordinates, besides the frozen ones.",
-)
+@seed_option
+@examples_option
 @click.option(
     "--report",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Write report.json, and each finding, into this folder.",
+    help="Write report.json, junit.xml, report.html and each finding into this folder.",
 )
 @click.option(
     "--checkout",
@@ -109,8 +99,7 @@ def verify(
     found = None if checkout is None else hash_checkout(checkout)
     if report is not None:
         reports.open_report(report)
-    chosen = tuple(name for name in CONTRACTS if name in contracts) if contracts else CONTRACTS
-    setting = Setting(device, dtype, chosen)
+    setting = Setting(device, dtype, chosen_contracts(contracts))
     result = run_with_progress(setting, seed, max_examples)
     document = reports.verification_document(result, max_examples, found)
     if report is not None:
@@ -130,29 +119,10 @@ def require_device(device: str) -> None:
 
 def run_with_progress(setting: Setting, seed: int, max_examples: int) -> Verification:
     """The main job, with a bar on a terminal and nothing in a pipe."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
     from medusa_conformance.runner import verify as run
 
-    columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("drawing coordinates", total=None)
-
-        def progress(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
+    with progress_bar("drawing coordinates") as progress:
         return run(setting, seed, max_examples, workers(), progress)
-
-
-def workers() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @cli.command()
@@ -312,18 +282,6 @@ def mutants(contracts: Sequence[str], as_json: bool) -> int:
     validate(document, "mutant_list", "mutants --json")
     show(document, as_json, lambda whole: render.mutant_list(whole["mutants"]))
     return 0
-
-
-def show(
-    document: Mapping[str, Any], as_json: bool, rendered: Callable[[Mapping[str, Any]], Any]
-) -> None:
-    """One JSON document, or what a person reads."""
-    if as_json:
-        click.echo(json.dumps(document))
-    else:
-        from medusa_conformance import render
-
-        render.show(rendered(document))
 
 
 def main() -> None:

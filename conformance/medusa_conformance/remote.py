@@ -44,13 +44,21 @@ class Description:
 class Remote:
     """One target, and the process that runs it: begun when it is first asked, and again if it ends.
 
-    `timeout` is in seconds, for each request. Every method but `close` raises `Incident` where the
-    process does anything but answer, and `InputError` where it cannot be started or says, before
-    anything else, that there is no engine to be had.
+    `timeout` is in seconds, for each request; `environment` is this process's own unless given.
+    Every method but `close` raises `Incident` where the process does anything but answer, and
+    `InputError` where it cannot be started or says, before anything else, that there is no engine
+    to be had.
     """
 
-    def __init__(self, argv: Sequence[str], folder: Path, timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        folder: Path,
+        timeout: float = 30.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._argv = tuple(argv)
+        self._environment = environment
         self._folder = folder
         self._timeout = timeout
         self._child: Child | None = None
@@ -121,7 +129,7 @@ class Remote:
 
     def _running(self) -> Child:
         if self._child is None or not self._child.alive:
-            self._child = child = Child(self._argv, self._folder)
+            self._child = child = Child(self._argv, self._folder, self._environment)
             self._requests = count(1)
             seconds = max(self._timeout, START_SECONDS)
             reply = self._reply(child, "capabilities", {"command": "capabilities"}, seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,14 +145,19 @@ def write_report(folder: Path, document: Mapping[str, Any]) -> None:
         "report.html": html(document),
         "report.json": json.dumps(document, indent=2) + "\n",
     }
-    findings = folder / "findings"
-    written = set()
-    for number, finding in enumerate(document["findings"], 1):
-        target = findings / file_name(number, finding["code"])
-        write_text(target, json.dumps(finding, indent=2) + "\n")
-        written.add(target)
-    for stale in set(findings.glob("[0-9][0-9]-*.json")) - written:
-        if stale.is_file():
-            stale.unlink(missing_ok=True)
+    write_findings(folder, document["findings"])
     for name, text in texts.items():
         write_text(folder / name, text)
+
+
+def write_findings(folder: Path, findings: Sequence[Mapping[str, Any]]) -> None:
+    """Each finding by itself in `findings/`; those of an earlier run go."""
+    place = folder / "findings"
+    written = set()
+    for number, finding in enumerate(findings, 1):
+        target = place / file_name(number, finding["code"])
+        write_text(target, json.dumps(finding, indent=2) + "\n")
+        written.add(target)
+    for stale in set(place.glob("[0-9][0-9]-*.json")) - written:
+        if stale.is_file():
+            stale.unlink(missing_ok=True)

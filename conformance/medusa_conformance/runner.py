@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import medusa_manifests
@@ -21,7 +22,7 @@ from medusa_spec.registry import CONTRACTS, SIGHTS, Sight, invariants
 from medusa_spec.trace import Trace
 
 Device: TypeAlias = Literal["cpu", "cuda"]
-DType: TypeAlias = Literal["float64", "float32", "bfloat16"]
+DType: TypeAlias = Literal["float64", "float32", "float16", "bfloat16"]
 Status: TypeAlias = Literal["killed", "survived", "incompetent"]
 
 PATIENCE = 4
@@ -50,6 +51,8 @@ class Located:
     coordinate: Coordinate
     generation: int
     round: int
+    file: Path | None = None
+    """The trace file that it was found in, where it was."""
 
 
 @dataclass(slots=True)
@@ -127,25 +130,44 @@ def judge_coordinates(
     tally = Tally()
     contracts = frozenset(setting.contracts)
     for coordinate in coordinates:
-        executed: set[str] = set()
-        failed: set[str] = set()
-        for seen in line_of(factory, coordinate, setting, tally.record).run():
-            if isinstance(seen, Crash):
-                tally.crashes.append((coordinate.name, seen))
-                continue
-            tally.seen.update(seen.arrays, seen.documents)
-            judgement = judge(seen, contracts)
-            findings = judgement.findings or refused_unasked(seen)
-            executed.update(judgement.executed)
-            for finding in findings:
-                if finding.code not in failed:
-                    located = Located(finding, coordinate, seen.generation, seen.round)
-                    tally.findings.append(located)
-                failed.add(finding.code)
-        tally.coordinates += 1
-        tally.executed.update(executed)
-        tally.failed.update(failed)
+        judge_line(line_of(factory, coordinate, setting), contracts, tally)
     return tally
+
+
+def judge_line(line: Line, contracts: frozenset[str], tally: Tally) -> None:
+    """One coordinate's traces through the oracles, and what came of it into the tally."""
+    executed: set[str] = set()
+    failed: set[str] = set()
+    for seen in line.run():
+        if isinstance(seen, Crash):
+            tally.crashes.append((line.coordinate.name, seen))
+            continue
+        judge_trace(seen, line.coordinate, contracts, tally, executed, failed)
+    tally.coordinates += 1
+    tally.executed.update(executed)
+    tally.failed.update(failed)
+    tally.record.add(line.record)
+
+
+def judge_trace(
+    seen: Trace,
+    coordinate: Coordinate,
+    contracts: frozenset[str],
+    tally: Tally,
+    executed: set[str],
+    failed: set[str],
+    file: Path | None = None,
+) -> None:
+    """One trace through the oracles; `executed` and `failed` grow by its coordinate's codes."""
+    tally.seen.update(seen.arrays, seen.documents)
+    judgement = judge(seen, contracts)
+    findings = judgement.findings or refused_unasked(seen)
+    executed.update(judgement.executed)
+    for finding in findings:
+        if finding.code not in failed:
+            located = Located(finding, coordinate, seen.generation, seen.round, file)
+            tally.findings.append(located)
+        failed.add(finding.code)
 
 
 def refused_unasked(seen: Trace) -> tuple[Finding, ...]:
@@ -155,14 +177,10 @@ def refused_unasked(seen: Trace) -> tuple[Finding, ...]:
     return judge(seen, frozenset({"round"})).findings
 
 
-def line_of(
-    factory: Factory, coordinate: Coordinate, setting: Setting, record: Record | None = None
-) -> Line:
+def line_of(factory: Factory, coordinate: Coordinate, setting: Setting) -> Line:
     """The line of one coordinate, with the tolerances of the run's dtype."""
     forward = medusa_manifests.tolerance(setting.dtype)
-    return Line(
-        coordinate, factory, forward, medusa_manifests.tolerance("policy"), record or Record()
-    )
+    return Line(coordinate, factory, forward, medusa_manifests.tolerance("policy"))
 
 
 def judge_mutant(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import platform
+import subprocess
+from contextlib import suppress
 from importlib import metadata
+from pathlib import Path
 
 NAMED = ("medusa-oracles", "numpy", "torch", "hypothesis")
 
@@ -17,3 +20,15 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "not installed"
     return found
+
+
+def suite_commit() -> str | None:
+    """The commit of the checkout that this suite is run from; `None` for an installed release."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    with suppress(OSError, subprocess.SubprocessError):
+        command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return said.stdout.strip()
+    return None

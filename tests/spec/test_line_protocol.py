@@ -149,7 +149,7 @@ def test_the_limits_are_those_that_hold() -> None:
     named = names(CHAPTER.split("- `dtype` is")[1].split(". A")[0])
     assert named == set(DTYPES) - {"int16", "int32", "uint16", "uint32"}
     timeout = remote.Remote.__init__.__defaults__
-    assert timeout == (30.0,)
+    assert timeout == (30.0, None)
     assert f"A reply has {timeout[0]:g} seconds; the first one of a process has" in text
     assert f"has {remote.START_SECONDS:g}, in which to load" in text
 

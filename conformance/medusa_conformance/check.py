@@ -1,0 +1,193 @@
+"""Judging somebody else's engine: coordinates to its process, traces to the oracles, a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import medusa_manifests
+from medusa_conformance.folding import Cause
+from medusa_conformance.line import Line
+from medusa_conformance.remote import Description
+from medusa_conformance.runner import (
+    Located,
+    Setting,
+    Tally,
+    frozen_coordinates,
+    judge_line,
+    judge_trace,
+    random_coordinates,
+)
+from medusa_conformance.shrink import shrink
+from medusa_conformance.targets import Guarded, Target
+from medusa_conformance.translation import fixed_policy
+from medusa_spec.coordinate import Coordinate
+from medusa_spec.dialect import Dialect
+from medusa_spec.errors import InputError
+from medusa_spec.tracefile import TraceFile, read_trace, trace_files
+
+CHUNK = 8
+"""Coordinates that a worker judges at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An engine or its traces, what it says of itself, and what its coordinates showed.
+
+    `text` is the target as it was given, `target` what a finding file keeps of it.
+    """
+
+    text: str
+    target: Mapping[str, Any]
+    description: Description
+    dialect: Dialect
+    contracts: tuple[str, ...]
+    tally: Tally
+
+    @property
+    def setting(self) -> Setting:
+        """What a finding was found with; where an engine computes is its own business."""
+        return Setting("cpu", self.dialect.dtype, self.contracts)
+
+    def target_of(self, cause: Cause) -> Mapping[str, Any]:
+        """The target, or the one of several trace files that a finding was found in."""
+        file = cause.located.file
+        return self.target if file is None else {"kind": "trace", "path": str(file)}
+
+
+def line_for(guard: Guarded, coordinate: Coordinate) -> Line:
+    """One coordinate of a remote engine, under the tolerances and the policy that it declares."""
+    dialect = guard.dialect
+    tolerance = medusa_manifests.tolerance(dialect.dtype)
+    within = medusa_manifests.tolerance("policy")
+    return Line(fixed_policy(coordinate, dialect), guard, tolerance, within, dialect=dialect)
+
+
+def check(
+    target: Target,
+    contracts: tuple[str, ...],
+    seed: int,
+    max_examples: int,
+    workers: int,
+    progress: Callable[[str, int, int], None] = lambda *_: None,
+) -> Judged:
+    """Judge a target on the frozen coordinates and `max_examples` drawn ones.
+
+    `InputError` where there is no engine to be had, or its dialect cannot be read.
+    """
+    # Asked here first: a target that cannot be had is one error and no run.
+    with target.remote() as remote:
+        guard = Guarded(remote)
+        description, dialect = guard.description, guard.dialect
+    coordinates = [*frozen_coordinates(), *random_coordinates(max_examples, seed)]
+    chunks = [coordinates[start : start + CHUNK] for start in range(0, len(coordinates), CHUNK)]
+    # Spawned, not forked: nothing of this process, such as a child's pipes, is in the workers.
+    begin = _Worker(target, frozenset(contracts))
+    with ProcessPoolExecutor(
+        min(workers, len(chunks)), get_context("spawn"), initializer=_begin, initargs=(begin,)
+    ) as pool:
+        pending: list[Future[Tally]] = [pool.submit(_judge, chunk) for chunk in chunks]
+        for done, _ in enumerate(as_completed(pending), 1):
+            progress(description.name, done, len(pending))
+    tally = Tally()
+    for judged in pending:
+        tally.add(judged.result())
+    return Judged(target.text, target.document(), description, dialect, contracts, tally)
+
+
+@dataclass(slots=True)
+class _Worker:
+    """What a worker process judges; its guard lives as long as it does."""
+
+    target: Target
+    contracts: frozenset[str]
+    guard: Guarded | None = field(default=None)
+
+
+_worker: _Worker | None = None
+
+
+def _begin(worker: _Worker) -> None:
+    global _worker
+    _worker = worker
+
+
+def _judge(coordinates: Sequence[Coordinate]) -> Tally:
+    if _worker is None:
+        raise RuntimeError("a worker was not told what it judges")
+    if _worker.guard is None:
+        _worker.guard = Guarded(_worker.target.remote())
+    tally = Tally()
+    for coordinate in coordinates:
+        judge_line(line_for(_worker.guard, coordinate), _worker.contracts, tally)
+    return tally
+
+
+def check_traces(path: Path, contracts: tuple[str, ...]) -> Judged:
+    """Judge a trace file, or all of a folder's: each by itself, for what it holds.
+
+    `InputError` for a file that cannot be used, and for files of different dtypes or dialects.
+    """
+    files = trace_files(path)
+    tally = Tally()
+    first: TraceFile | None = None
+    for file in files:
+        found = read_trace(file)
+        first = first or found
+        for name in ("dtype", "dialect"):
+            if getattr(found, name) != getattr(first, name):
+                rule = f"is another than that of {first.path.name}; judge such files apart"
+                raise InputError(str(file), f"header.{name}", rule)
+        judge_file(found, frozenset(contracts), tally)
+    assert first is not None
+    engine = first.engine or {}
+    description = Description(
+        name=engine.get("name", path.name),
+        version=engine.get("version"),
+        language="unknown",
+        stages=frozenset(),
+        dialect=first.dialect.document(),
+        arrays="base64",
+    )
+    target = {"kind": "trace", "path": str(path)}
+    return Judged(str(path), target, description, first.dialect, contracts, tally)
+
+
+def judge_file(found: TraceFile, contracts: frozenset[str], tally: Tally) -> None:
+    """One trace file through the oracles, under the tolerances of its dtype."""
+    executed: set[str] = set()
+    failed: set[str] = set()
+    tolerances = medusa_manifests.tolerance(found.dtype), medusa_manifests.tolerance("policy")
+    trace = found.trace(*tolerances)
+    judge_trace(trace, found.coordinate, contracts, tally, executed, failed, found.path)
+    tally.coordinates += 1
+    tally.executed.update(executed)
+    tally.failed.update(failed)
+
+
+def judge_one(target: Target, coordinate: Coordinate, contracts: frozenset[str]) -> Tally:
+    """Judge a target on one coordinate, in a process that is gone afterwards."""
+    tally = Tally()
+    with target.remote() as remote:
+        judge_line(line_for(Guarded(remote), coordinate), contracts, tally)
+    return tally
+
+
+def shrunken(target: Target, causes: Sequence[Cause], contracts: tuple[str, ...]) -> list[Cause]:
+    """Each cause on the smallest coordinate that was found for it."""
+    with target.remote() as remote:
+        guard = Guarded(remote)
+
+        def judge_for(code: str) -> Callable[[Coordinate], Located | None]:
+            def judge(coordinate: Coordinate) -> Located | None:
+                tally = Tally()
+                judge_line(line_for(guard, coordinate), frozenset(contracts), tally)
+                return next((f for f in tally.findings if f.finding.code == code), None)
+
+            return judge
+
+        return [shrink(cause, judge_for(cause.located.finding.code)) for cause in causes]

@@ -1,0 +1,181 @@
+"""The commands that judge somebody else's engine: `check`, `replay` and `init`."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import click
+
+from medusa_conformance.cli_common import (
+    chosen_contracts,
+    contract_option,
+    examples_option,
+    json_option,
+    progress_bar,
+    seed_option,
+    show,
+    workers,
+)
+from medusa_conformance.targets import Target
+from medusa_spec.documents import validate
+from medusa_spec.errors import InputError
+from medusa_spec.findings import Verdict
+
+KEPT = Path(".medusa")
+"""Where findings go that no `--report` was named for, as files to replay."""
+
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 3600),
+    default=30.0,
+    show_default=True,
+    help="Seconds that the engine has for each reply.",
+)
+
+
+@click.command()
+@click.argument("target", nargs=-1, required=True)
+@contract_option
+@seed_option
+@examples_option
+@timeout_option
+@click.option(
+    "--expected-failures",
+    "expected",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A YAML list of invariants that fail today: invariant, reason, link, perhaps expires.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write report.json, junit.xml, report.html and each finding into this folder.",
+)
+@json_option
+def check(
+    target: tuple[str, ...],
+    contracts: Sequence[str],
+    seed: int,
+    max_examples: int,
+    timeout: float,
+    expected: Path | None,
+    report: Path | None,
+    as_json: bool,
+) -> int:
+    """Judge an engine.
+
+    TARGET is module:attribute, a trace file or a folder of them, or, behind --, a command that
+    speaks the line protocol.
+    """
+    from medusa_conformance import render_check, reports
+    from medusa_conformance.check import check as run
+    from medusa_conformance.check import check_traces, shrunken
+    from medusa_conformance.check_document import Run, check_document
+    from medusa_conformance.expected import load_expectations
+    from medusa_conformance.folding import fold
+
+    started = time.perf_counter()
+    expectations = () if expected is None else load_expectations(expected)
+    chosen = chosen_contracts(contracts)
+    if report is not None:
+        reports.open_report(report)
+    traces = traces_of(target)
+    if traces is not None:
+        judged = check_traces(traces, chosen)
+        causes = fold(judged.tally.findings)
+    else:
+        engine = target_of(target, timeout)
+        with progress_bar("asking the engine what it is") as progress:
+            judged = run(engine, chosen, seed, max_examples, workers(), progress)
+            causes = fold(judged.tally.findings)
+            if causes:
+                progress("shrinking findings", 0, len(causes))
+                causes = shrunken(engine, causes, chosen)
+    document = check_document(
+        judged,
+        Run(chosen, seed, max_examples),
+        expectations,
+        causes,
+        time.perf_counter() - started,
+        datetime.now(UTC).date(),
+    )
+    keep(document, report)
+    show(document, as_json, render_check.checked)
+    return Verdict(document["verdict"]).exit_code
+
+
+def keep(document: dict[str, Any], report: Path | None) -> None:
+    """Write the report; without one, the findings alone. Their replay lines name the files."""
+    from medusa_conformance import reports
+
+    if report is None and not document["findings"]:
+        return
+    folder = KEPT if report is None else report
+    for entry in document["findings"]:
+        name = entry["replay"].rpartition(" ")[2]
+        entry["replay"] = f"medusa-oracles replay {shlex.quote(str(folder / name))}"
+    if report is None:
+        reports.open_report(folder)
+        reports.write_findings(folder, document["findings"])
+    else:
+        reports.write_report(folder, document)
+
+
+def traces_of(target: tuple[str, ...]) -> Path | None:
+    """The trace file or folder that a target names, `None` where it names an engine."""
+    path = Path(target[0])
+    if len(target) == 1 and (path.is_dir() or path.suffix in (".npz", ".safetensors")):
+        return path
+    return None
+
+
+def target_of(target: tuple[str, ...], timeout: float) -> Target:
+    """The engine that a target names; one word is a module's attribute, more are a command."""
+    if len(target) == 1 and ":" in target[0]:
+        return Target.module(target[0], Path.cwd(), timeout)
+    if which(target[0]) is None:
+        rule = "is neither module:attribute, a trace file or folder, nor a program"
+        raise InputError(target[0], "", rule)
+    return Target("command", target, Path.cwd(), timeout)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@timeout_option
+@json_option
+def replay(file: Path, timeout: float, as_json: bool) -> int:
+    """Replay one finding: 0 where it is fixed, 1 where it still fails, 2 where nobody can say."""
+    from medusa_conformance import render_check
+    from medusa_conformance.replay import replay as run
+
+    found = run(file, timeout)
+    document = {
+        "file": str(file),
+        "code": found.code,
+        "outcome": found.outcome.name.lower().replace("_", "-"),
+        "text": found.text,
+        "finding": found.finding,
+    }
+    validate(document, "replay", "replay --json")
+    show(document, as_json, render_check.replayed)
+    return int(found.outcome)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@json_option
+def init(folder: Path, as_json: bool) -> int:
+    """Write an adapter stub, and a test that runs it, into a folder."""
+    from medusa_conformance import render_check
+    from medusa_conformance.scaffold import write_stub
+
+    written = write_stub(folder)
+    document: Mapping[str, Any] = {"folder": str(folder), "written": written}
+    validate(document, "init", "init --json")
+    show(document, as_json, render_check.initialised)
+    return 0

@@ -1,0 +1,133 @@
+"""What a person sees of `check`, `replay` and `init` on a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from medusa_conformance.finding_text import finding_lines
+from medusa_conformance.outcome import outcome, summary
+from medusa_conformance.render import COLOURS, columns, finding
+from medusa_spec.errors import one_line
+
+OUTCOMES = {"fixed": "green", "still-failing": "red", "error": "yellow"}
+
+LISTED = 8
+"""Incidents that are listed; the report has all of them."""
+
+
+def checked(document: Mapping[str, Any]) -> RenderableType:
+    """The result of a check: what was judged, what was found, and the verdict last."""
+    target = document["target"]
+    version = f" {target['version']}" if target["version"] else ""
+    head = Text(one_line(f"{target['name']}{version}"), style="bold")
+    head.append(f"  {one_line(target['text'])}, {target['language']}", style="not bold dim")
+    parts: list[RenderableType] = [head, contracts_table(document), Text()]
+    idle = not_exercised(document)
+    if idle:
+        parts += [Text("Not exercised", style="bold"), idle, Text()]
+    for entry in document["findings"]:
+        parts += [finding(entry), Text()]
+    troubles = [*incident_lines(document), *expectation_lines(document)]
+    parts += [*troubles, Text()] if troubles else []
+    return Group(*parts, verdict(document))
+
+
+def contracts_table(document: Mapping[str, Any]) -> Table:
+    """What the invariants of each contract came to."""
+    numbers = ("planned", "executed", "failed", "not exercised", "incompetent", "expected to fail")
+    shown = [
+        name
+        for name in numbers
+        if name in numbers[:3] or any(row[name.replace(" ", "_")] for row in document["contracts"])
+    ]
+    table = columns("contract", *shown, right=shown)
+    for row in document["contracts"]:
+        cells = [str(row[name.replace(" ", "_")]) for name in shown]
+        style = "red" if row["failed"] else ""
+        table.add_row(Text(row["contract"], style=style), *cells)
+    return table
+
+
+def not_exercised(document: Mapping[str, Any]) -> Table | None:
+    """How many invariants were left out for each reason."""
+    rows = [row for row in document["invariants"] if row["status"] == "not-exercised"]
+    if not rows:
+        return None
+    table = columns("invariants", "because", right=["invariants"], wrap=["because"])
+    for reason, count in Counter(row["reason"] for row in rows).most_common():
+        table.add_row(str(count), Text(one_line(reason)))
+    return table
+
+
+def incident_lines(document: Mapping[str, Any]) -> list[Text]:
+    """What went wrong instead of being judged."""
+    found = []
+    for entry in document["incidents"][:LISTED]:
+        times = f" ({entry['times']} times)" if entry["times"] > 1 else ""
+        where = f"{entry['kind']} in {entry['stage']} on {entry['coordinate']}{times}"
+        found.append(Text(one_line(f"{where}: {entry['text']}"), style="yellow"))
+    more = len(document["incidents"]) - LISTED
+    return [*found, Text(f"and {more} more incidents", style="yellow")] if more > 0 else found
+
+
+def expectation_lines(document: Mapping[str, Any]) -> list[Text]:
+    """Expected failures, those that do not hold in red."""
+    found = []
+    for entry in document["expected_failures"]:
+        calm = entry["outcome"] in ("as-expected", "not-exercised")
+        text = f"{entry['code']} is expected to fail: {entry['outcome']} ({entry['reason']})"
+        found.append(Text(one_line(text), style="dim" if calm else "red"))
+    return found
+
+
+def verdict(document: Mapping[str, Any]) -> Table:
+    """The last lines: the verdict and what it rests on."""
+    word = document["verdict"]
+    lines = (
+        summary(outcome(document)),
+        f"{document['dtype']}, seed {document['seed']}, {document['seconds']:.1f} s",
+    )
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_row(Text(word.upper(), style=f"bold {COLOURS[word]}"), Text("\n".join(lines)))
+    return table
+
+
+def replayed(document: Mapping[str, Any]) -> RenderableType:
+    """What became of a finding, and what was seen of it this time."""
+    word = document["outcome"]
+    last = Text.assemble(
+        (word.replace("-", " ").upper(), f"bold {OUTCOMES[word]}"),
+        f"  {one_line(document['text'])}",
+    )
+    if document["finding"] is None:
+        return last
+    lines = [line for line in finding_lines(document["finding"]) if not _again(line)]
+    return Group(Text("\n".join(lines)), Text(), last)
+
+
+def _again(line: str) -> bool:
+    # Who replays a finding knows how, and one coordinate was judged.
+    return line.startswith(("  replay ", "  found on "))
+
+
+def initialised(document: Mapping[str, Any]) -> RenderableType:
+    """What was written, and what comes next."""
+    folder = one_line(document["folder"])
+    steps = [f"wrote {one_line(name)}" for name in document["written"]]
+    return Text(
+        "\n".join(
+            [
+                *steps,
+                "",
+                f"1. Connect your engine in {folder}/medusa_adapter.py.",
+                f"2. cd {folder} && medusa-oracles check medusa_adapter:Engine",
+                "3. pytest test_medusa.py",
+            ]
+        )
+    )

@@ -1,0 +1,208 @@
+"""From a tally to what each invariant came to, and to the verdict of a `check`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from medusa_conformance.expected import LAWFUL
+from medusa_conformance.runner import Tally
+from medusa_oracles import oracles
+from medusa_spec.findings import Verdict
+from medusa_spec.registry import CONTRACTS, invariants
+from medusa_spec.stages import STAGES
+
+_STAGE_OF = (
+    ("coordinate.", "admit"),
+    ("heads.labels", "align_heads"),
+    ("heads.owned", "align_heads"),
+    ("heads.coverage", "align_heads"),
+    ("heads.masked_coverage", "align_heads"),
+    ("heads.tokens", "align_heads"),
+    ("heads.", "apply_heads"),
+    ("tree.node_count", "node_count"),
+    ("tree.", "compile_tree"),
+    ("frontier.", "propose"),
+    ("proposal.", "propose"),
+    ("verification.", "verify"),
+    ("selection.label", "label"),
+    ("selection.", "select"),
+    ("commit.", "commit"),
+    ("cache.", "cache"),
+    ("round.visible_kv", "cache"),
+    ("round.fresh_kv", "forward"),
+    ("round.", "prefill"),
+    ("plain.", "forward"),
+    ("refusal.", "prefill"),
+    ("generation.plain_logits", "forward"),
+    ("chain.plain_", "forward"),
+    ("chain.frontier", "prefill"),
+    ("generation.", "generate"),
+    ("chain.", "generate"),
+    ("fresh.", "generate"),
+    ("rounds.", "commit"),
+)
+"""The stage from which a trace has the names that begin so; the first that fits."""
+
+
+def stage_of(name: str) -> str:
+    """The stage that an engine lacks where a trace never holds this name."""
+    return next(stage for prefix, stage in _STAGE_OF if name.startswith(prefix))
+
+
+def invariant_rows(
+    tally: Tally,
+    contracts: Sequence[str],
+    expected: Iterable[Mapping[str, Any]],
+    traces: bool = False,
+) -> list[dict[str, Any]]:
+    """Every planned invariant with what it came to, in registry order.
+
+    `traces`: what was judged are trace files, of which there is no stage to ask.
+    """
+    outcomes = {entry["code"]: entry for entry in expected}
+    found = []
+    for code, invariant in invariants().items():
+        if invariant.contract not in contracts:
+            continue
+        status, reason = _status(code, tally, outcomes.get(code), traces)
+        found.append(
+            {
+                "code": code,
+                "contract": invariant.contract,
+                "clause": invariant.clause,
+                "sight": invariant.sight,
+                "status": status,
+                "executed": tally.executed[code],
+                "failed": tally.failed[code],
+                "reason": reason,
+            }
+        )
+    return found
+
+
+def _status(
+    code: str, tally: Tally, expected: Mapping[str, Any] | None, traces: bool
+) -> tuple[str, str | None]:
+    if tally.failed[code]:
+        if expected is not None and expected["outcome"] in LAWFUL:
+            return "expected-failure", expected["reason"]
+        return "fail", None
+    if tally.executed[code]:
+        if expected is not None and expected["outcome"] in ("unexpected-pass", "other-code"):
+            return "unexpected-pass", f"expected to fail: {expected['reason']}"
+        return "pass", None
+    return _untraced(code, tally) if traces else _idle(code, tally)
+
+
+def _untraced(code: str, tally: Tally) -> tuple[str, str]:
+    lacking = [name for name in oracles()[code].needs if name not in tally.seen]
+    if lacking:
+        return "not-exercised", f"no trace holds {', '.join(lacking)}"
+    return "not-exercised", "no trace that holds what it reads called for it"
+
+
+def _idle(code: str, tally: Tally) -> tuple[str, str]:
+    """Why nothing was executed: a stage that went wrong, that is not there, or that shows less."""
+    record = tally.record
+    lacking = [name for name in oracles()[code].needs if name not in tally.seen]
+    stages = list(dict.fromkeys(map(stage_of, lacking)))
+    absent = [stage for stage in stages if stage not in record.present]
+    # Where no engine was ever made, nothing is known of its stages.
+    for _, crash in tally.crashes:
+        if crash.stage in ("start", "capabilities") or (
+            not absent and _touches(crash.stage, stages)
+        ):
+            return "incompetent", f"{crash.kind} in {crash.stage or crash.section}: {crash.error}"
+    if absent:
+        return "not-exercised", f"the engine has no {', '.join(absent)}"
+    for stage in stages:
+        if stage in record.unsupported:
+            said = next(iter(record.unsupported[stage]))
+            return "not-exercised", f"{stage} is not supported: {said}"
+    if lacking:
+        shown = lacking[0].partition(".")[2]
+        return "not-exercised", f"{stages[0]} shows no {shown}"
+    return "not-exercised", "nothing that the engine showed called for it"
+
+
+def _touches(stage: str, stages: Sequence[str]) -> bool:
+    # Without a stage the line itself could not go on, whatever it would have asked for.
+    return not stage or not stages or stage in stages
+
+
+def contract_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How many of each contract's invariants were planned, and what they came to."""
+    found = []
+    for contract in CONTRACTS:
+        own = [row for row in rows if row["contract"] == contract]
+        if not own:
+            continue
+        statuses = Counter(row["status"] for row in own)
+        found.append(
+            {
+                "contract": contract,
+                "planned": len(own),
+                "executed": sum(row["executed"] > 0 for row in own),
+                "failed": statuses["fail"],
+                "not_exercised": statuses["not-exercised"],
+                "incompetent": statuses["incompetent"],
+                "expected_to_fail": statuses["expected-failure"],
+            }
+        )
+    return found
+
+
+def capabilities(tally: Tally) -> list[dict[str, Any]]:
+    """Every stage: whether the engine has it, how often it was asked, and what it said instead."""
+    record = tally.record
+    troubles = Counter(crash.stage for _, crash in tally.crashes)
+    return [
+        {
+            "stage": stage,
+            "present": stage in record.present,
+            "calls": record.calls[stage],
+            "unsupported": sum(record.unsupported.get(stage, {}).values()),
+            "reasons": sorted(record.unsupported.get(stage, {})),
+            "incidents": troubles[stage],
+        }
+        for stage in STAGES
+    ]
+
+
+def incidents(tally: Tally) -> list[dict[str, Any]]:
+    """What went wrong, each kind of it once, on the first coordinate that showed it."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for coordinate, crash in tally.crashes:
+        stage = crash.stage or crash.section
+        entry = found.setdefault(
+            (crash.kind, stage, crash.error),
+            {
+                "kind": crash.kind,
+                "stage": stage,
+                "coordinate": coordinate,
+                "text": crash.error,
+                "times": 0,
+            },
+        )
+        entry["times"] += 1
+    return list(found.values())
+
+
+def verdict(
+    tally: Tally, rows: Sequence[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]]
+) -> Verdict:
+    """Fail by a finding or an expectation that does not hold; inconclusive by an incident or none.
+
+    What an engine has no stage for is no reason against a pass, but something must be executed.
+    """
+    statuses = Counter(row["status"] for row in rows)
+    if statuses["fail"] or any(entry["outcome"] not in LAWFUL for entry in expected):
+        return Verdict.FAIL
+    # A finding of another contract than those asked for: a lawful round that was refused.
+    if tally.failed.keys() - {row["code"] for row in rows}:
+        return Verdict.FAIL
+    if tally.crashes or not any(row["executed"] for row in rows):
+        return Verdict.INCONCLUSIVE
+    return Verdict.PASS
