@@ -204,8 +204,7 @@ def _findings(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _place(finding: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "coordinate", finding["coordinate"]["name"]
     yield from place_of(finding).items()
-    if finding["found_on"] is not None:
-        yield "found on", counted(finding["found_on"], "coordinate")
+    yield "found on", counted(finding["found_on"], "coordinate")
 
 
 def _difference(difference: Mapping[str, Any] | None) -> str:

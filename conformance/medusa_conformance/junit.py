@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-from medusa_conformance.outcome import counted, listed, outcome, place_of
+from medusa_conformance.finding_text import finding_lines
+from medusa_conformance.outcome import counted, listed, outcome
 
 Case = ElementTree.Element
 
@@ -80,7 +80,7 @@ def _invariant(row: Mapping[str, Any], found: Mapping[str, Any]) -> Case:
         own = [finding for finding in found["findings"] if finding["code"] == code]
         message = own[0]["message"] if own else _cause(row, found["findings"])
         case = _case(contract, code, "failure", code, message)
-        case[0].text = "\n\n".join(map(finding_text, own))
+        case[0].text = "\n\n".join("\n".join(finding_lines(entry)) for entry in own)
         return case
     if status == "unexpected-pass":
         message = f"passes, though it is expected to fail: {reason}"
@@ -137,21 +137,3 @@ def incident_text(incident: Mapping[str, Any]) -> str:
     where = f"{incident['kind']} in {incident['stage']} on {incident['coordinate']}"
     times = f" ({counted(incident['times'], 'time')})" if incident["times"] > 1 else ""
     return f"{where}{times}: {incident['text']}"
-
-
-def finding_text(finding: Mapping[str, Any]) -> str:
-    """A finding as lines of plain text, the line that replays it last."""
-    where = ", ".join(f"{axis} {index}" for axis, index in place_of(finding).items())
-    lines = [
-        f"{finding['code']}: {finding['message']}",
-        f"clause    {finding['clause']} of {finding['chapter']}",
-        f"where     {finding['coordinate']['name']}, {where}",
-        f"expected  {json.dumps(finding['expected'])}",
-        f"observed  {json.dumps(finding['observed'])}",
-    ]
-    lines += [f"usually   {finding['usual_cause']}"] if finding["usual_cause"] else []
-    lines += ["", finding["tree"]] if finding["tree"] else []
-    if finding["follows"]:
-        lines.append(f"follows   {', '.join(each['code'] for each in finding['follows'])}")
-    lines += [f"replay    {finding['replay']}"] if finding["replay"] else []
-    return "\n".join(lines)

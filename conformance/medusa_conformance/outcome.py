@@ -41,12 +41,10 @@ def outcome(document: Mapping[str, Any]) -> dict[str, Any]:
         "dialect": {},
         "capabilities": [],
         "expected_failures": [],
-        **{name: found.get(name) for name in ("spec_version", "suite_version", "commit")},
         **found,
         "invariants": rows,
         "contracts": [_tally(name, list(own)) for name, own in groupby(rows, _contract)],
         "incidents": [_incident(crash) for crash in found["crashes"]],
-        "findings": [{**_silence(finding["code"]), **finding} for finding in found["findings"]],
     }
 
 
@@ -78,22 +76,6 @@ def _incident(crash: Mapping[str, Any]) -> dict[str, Any]:
     # `verify` knows its sections, and an engine of ours does nothing but crash.
     place = {"stage": crash["section"], "coordinate": crash["coordinate"]}
     return {"kind": "crash", **place, "text": crash["error"], "times": 1}
-
-
-def _silence(code: str) -> dict[str, Any]:
-    """What a finding of `verify` need not say, for its engine is ours and its causes are known."""
-    invariant = invariants()[code]
-    return {
-        "contract": invariant.contract,
-        "chapter": f"spec/{invariant.contract}.md",
-        "section": invariant.section,
-        "difference": None,
-        "usual_cause": "",
-        "tree": None,
-        "follows": [],
-        "found_on": None,
-        "replay": "",
-    }
 
 
 def printable(value: Any) -> Any:

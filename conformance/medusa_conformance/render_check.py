@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -16,6 +17,9 @@ from medusa_conformance.render import COLOURS, columns, finding
 from medusa_spec.errors import one_line
 
 OUTCOMES = {"fixed": "green", "still-failing": "red", "error": "yellow"}
+
+ABSENT = "the engine has no "
+"""How the reason of an invariant begins that asks for a stage which is not there."""
 
 LISTED = 8
 """Incidents that are listed; the report has all of them."""
@@ -55,13 +59,20 @@ def contracts_table(document: Mapping[str, Any]) -> Table:
 
 
 def not_exercised(document: Mapping[str, Any]) -> Table | None:
-    """How many invariants were left out for each reason."""
+    """How many invariants of each contract were left out, and for want of what."""
     rows = [row for row in document["invariants"] if row["status"] == "not-exercised"]
     if not rows:
         return None
-    table = columns("invariants", "because", right=["invariants"], wrap=["because"])
-    for reason, count in Counter(row["reason"] for row in rows).most_common():
-        table.add_row(str(count), Text(one_line(reason)))
+    table = columns("contract", "invariants", "because", right=["invariants"], wrap=["because"])
+    for contract, group in groupby(rows, key=lambda row: row["contract"]):
+        own = list(group)
+        absent = [row["reason"].removeprefix(ABSENT) for row in own if ABSENT in row["reason"]]
+        stages = dict.fromkeys(stage for names in absent for stage in names.split(", "))
+        if stages:
+            table.add_row(contract, str(len(absent)), f"{ABSENT}{', '.join(stages)}")
+        others = Counter(row["reason"] for row in own if ABSENT not in row["reason"])
+        for reason, count in others.items():
+            table.add_row(contract, str(count), Text(one_line(reason)))
     return table
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import medusa_spec
 from medusa_conformance.checkout import is_pinned
 from medusa_conformance.files import write_text
 from medusa_conformance.finding_file import file_name, finding_documents
@@ -15,7 +16,7 @@ from medusa_conformance.folding import fold
 from medusa_conformance.html import html
 from medusa_conformance.junit import junit
 from medusa_conformance.runner import MutantResult, Verification
-from medusa_conformance.versions import versions
+from medusa_conformance.versions import suite_commit, versions
 from medusa_mutations import Mutation, mutations
 from medusa_oracles import oracles
 from medusa_spec.documents import validate
@@ -36,6 +37,9 @@ def verification_document(
     document = {
         "verdict": (result.verdict if pinned else Verdict.FAIL).value,
         "engine": "reference",
+        "spec_version": medusa_spec.__version__,
+        "suite_version": versions()["medusa-oracles"],
+        "commit": suite_commit(),
         "device": result.setting.device,
         "dtype": result.setting.dtype,
         "seed": result.seed,

@@ -288,6 +288,9 @@ def verification(verdict: str = "pass", **changes: Any) -> dict[str, Any]:
         )
     return {
         "verdict": verdict,
+        "spec_version": "0.2.0",
+        "suite_version": "0.2.0",
+        "commit": None,
         "engine": "reference",
         "device": "cpu",
         "dtype": "float64",
