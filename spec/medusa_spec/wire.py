@@ -196,6 +196,17 @@ def _read_paths(value: Any, place: Place) -> tuple[tuple[int, ...], ...]:
     return tuple(_read_integers(path, place.at(f"[{index}]")) for index, path in enumerate(value))
 
 
+def _write_choices(value: Any, place: Place) -> list[Any]:
+    # An engine whose dialect says so is given the branching factors of a regular tree.
+    branching = isinstance(value, list | tuple) and len(value) > 0 and isinstance(value[0], int)
+    return _write_integers(value, place) if branching else _write_paths(value, place)
+
+
+def _read_choices(value: Any, place: Place) -> tuple[Any, ...]:
+    branching = isinstance(value, list) and len(value) > 0 and isinstance(value[0], int)
+    return _read_integers(value, place) if branching else _read_paths(value, place)
+
+
 def _read_number(value: Any, place: Place) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise place.error(f"{shown(value)} is no number")
@@ -249,6 +260,7 @@ _ARRAY = Form(write_array, read_array)
 _INTEGER = Form(_write_integer, _read_integer)
 _INTEGERS = Form(_write_integers, _read_integers)
 _PATHS = Form(_write_paths, _read_paths)
+_CHOICES = Form(_write_choices, _read_choices)
 _NUMBER = Form(plain, _read_number)
 _TEXT = Form(plain, _read_text)
 _DOCUMENT = Form(plain, lambda value, _: value)
@@ -277,7 +289,7 @@ _ARGUMENTS = {
     "hidden": _ARRAY,
     "owned": _ARRAY,
     "heads": _INTEGER,
-    "paths": _PATHS,
+    "paths": _CHOICES,
     "topk": _INTEGER,
     "retrieval_order": _TEXT,
     "sentinel": _INTEGER,

@@ -83,7 +83,7 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "tree": records(TreeBuffers),
     "frontier": records(Frontier),
     "policy": policies,
-    "paths": paths,
+    "paths": paths | sequences,
     "retrieval_order": texts,
     "end_of_sequence": st.none() | integers,
 }
