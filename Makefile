@@ -2,7 +2,7 @@
 PYTHON ?= python3
 # Processes that share the tests.
 WORKERS ?= 2
-# A checkout of the pinned release, for `make bench`.
+# A checkout of the pinned release, for `make bench` and `make third-party`.
 CHECKOUT ?=
 
 BIN := .venv/bin
@@ -13,7 +13,7 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test lint format wheel-check bench clean
+.PHONY: help verify test lint format wheel-check third-party bench clean
 
 help: ## Say what the commands do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 20
@@ -29,7 +29,7 @@ lint: .venv/.dev ## Style, types, and who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy benchmarks docs conformance/gpu_check.py tests/packaging/wheel_check.py
+	$(BIN)/mypy benchmarks docs conformance/gpu_check.py conformance/third_party/judge.py tests/packaging/wheel_check.py
 	$(BIN)/lint-imports
 
 format: .venv/.dev ## Rewrite the sources in the project's style
@@ -42,8 +42,11 @@ wheel-check: .venv/.dev ## Build the sdist, the wheel from it, and use that whee
 bench: .venv/.runtime ## Time the tree builder beside its peers
 	$(BIN)/python benchmarks/tree_build.py $(if $(CHECKOUT),--checkout "$(CHECKOUT)")
 
+third-party: .venv/.runtime ## Judge published packages, each at its pinned version
+	$(BIN)/python conformance/third_party/judge.py $(if $(CHECKOUT),--checkout "$(CHECKOUT)")
+
 clean: ## Remove the virtual environment and all caches
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .third_party .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 .venv/.runtime: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
