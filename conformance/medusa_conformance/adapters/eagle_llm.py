@@ -86,6 +86,16 @@ class Engine:
             "retrieval": built["retrieve_indices"],
         }
 
+    def hold_to_drafts(self, buffers: Any) -> None:
+        """`Unsupported` for a tree beyond the drafter's own, where the package ends in an error."""
+        drafted = self.model.ea_layer.tree_buffer["tree_indices"]
+        room = self.utils.TOPK * (1 + sum(map(len, drafted)))
+        if int(buffers["tree_indices"].max()) > room:
+            raise Unsupported(
+                "its drafter drafts for a tree of its own, and a tree of more parents "
+                "ends in an IndexError (eagle_llm.md)"
+            )
+
     def prefill(self, tokens: Any) -> Any:
         """`initialize_tree` on a new cache; the drafter has no heads to show."""
         if len(tokens) > self.capacity:
@@ -104,6 +114,7 @@ class Engine:
         """`generate_candidates` from what the drafter left behind the last round."""
         if self.target is None or not (frontier.target == self.target.numpy()).all():
             raise Unsupported("the drafter reads its own session, and no frontier that is given")
+        self.hold_to_drafts(self.buffers)
         slots, retrieval = self.buffers["tree_indices"], self.buffers["retrieve_indices"]
         self.candidates, _, packed = self.utils.generate_candidates(
             self.drafts, slots, retrieval, self.root, None
@@ -162,7 +173,8 @@ class Engine:
         """`ea_generate`, read until it has written enough."""
         if policy.mode != "greedy" or not paths:
             raise Unsupported("another policy than greedy is rejection sampling; a tree has paths")
-        self.model.tokenizer = Ids(end)
         given, choices = self.torch.tensor([list(prefix)]), list(map(list, paths))
+        self.hold_to_drafts(self.utils.generate_tree_buffers(choices, "cpu"))
+        self.model.tokenizer = Ids(end)
         steps = self.model.ea_generate(given, max_steps=how_many, tree_choices=choices)
         return read_rounds((step[0, len(prefix) :].tolist() for step in steps), how_many)
