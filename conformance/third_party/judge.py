@@ -137,7 +137,7 @@ def keep(package: Package, document: dict[str, Any]) -> None:
         (folder / name).write_text(json.dumps(finding, indent=2) + "\n", "utf-8")
 
 
-def row(package: Package, document: dict[str, Any], scripts: list[tuple[str, bool]]) -> list[str]:
+def row(document: dict[str, Any], scripts: list[tuple[str, bool]]) -> list[str]:
     """One line of the table."""
     statuses = [entry["status"] for entry in document["invariants"]]
     executed = sum(entry["executed"] > 0 for entry in document["invariants"])
@@ -178,7 +178,7 @@ def main(arguments: list[str]) -> int:
         scripts = shown(package, python, variables)
         if options.keep:
             keep(package, document)
-        table.add_row(*row(package, document, scripts))
+        table.add_row(*row(document, scripts))
         told += [f"{package.name}: {name} shows nothing" for name, shows in scripts if not shows]
         told += [
             f"{package.name}: {entry['code']} {entry['status']}: {entry['reason'] or ''}"
