@@ -7,7 +7,7 @@ from medusa_spec.loading import choices_from, coordinate_from, load_coordinate, 
 from medusa_spec.registry import CONTRACTS, Invariant, invariants
 from medusa_spec.trace import Tolerance, Trace
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CONTRACTS",
