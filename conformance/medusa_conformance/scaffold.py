@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import resources
 from pathlib import Path
 
@@ -15,7 +16,8 @@ FILES = {"medusa_adapter.py": "adapter_stub.txt", "test_medusa.py": "test_stub.t
 def write_stub(folder: Path) -> list[str]:
     """Write the files; `InputError` where one is there already, before any is written."""
     for name in FILES:
-        if (folder / name).exists():
+        # A link that leads nowhere is somebody's file, too.
+        if os.path.lexists(folder / name):
             raise InputError(str(folder / name), "", "is there already, and is not overwritten")
     try:
         folder.mkdir(parents=True, exist_ok=True)
