@@ -11,7 +11,8 @@ from typing import Any
 
 import medusa_manifests
 from medusa_conformance.folding import Cause
-from medusa_conformance.line import Line
+from medusa_conformance.incident import Incident
+from medusa_conformance.line import Crash, Line
 from medusa_conformance.remote import Description
 from medusa_conformance.runner import (
     Located,
@@ -22,12 +23,15 @@ from medusa_conformance.runner import (
     judge_trace,
     random_coordinates,
 )
-from medusa_conformance.shrink import shrink
-from medusa_conformance.targets import Guarded, Target
+from medusa_conformance.shrink import shrink_all
+from medusa_conformance.targets import Described, Guarded, Target
 from medusa_conformance.translation import fixed_policy
+from medusa_oracles import judge
 from medusa_spec.coordinate import Coordinate
-from medusa_spec.dialect import Dialect
+from medusa_spec.dialect import CANONICAL, Dialect
 from medusa_spec.errors import InputError
+from medusa_spec.registry import invariants
+from medusa_spec.trace import Trace
 from medusa_spec.tracefile import TraceFile, read_trace, trace_files
 
 CHUNK = 8
@@ -56,7 +60,7 @@ class Judged:
     def target_of(self, cause: Cause) -> Mapping[str, Any]:
         """The target, or the one of several trace files that a finding was found in."""
         file = cause.located.file
-        return self.target if file is None else {"kind": "trace", "path": str(file)}
+        return self.target if file is None else {"kind": "trace", "path": str(file.resolve())}
 
 
 def line_for(guard: Guarded, coordinate: Coordinate) -> Line:
@@ -80,13 +84,16 @@ def check(
     `InputError` where there is no engine to be had, or its dialect cannot be read.
     """
     # Asked here first: a target that cannot be had is one error and no run.
-    with target.remote() as remote:
-        guard = Guarded(remote)
-        description, dialect = guard.description, guard.dialect
+    try:
+        with target.remote() as remote:
+            described = Described.of(remote)
+    except Incident as incident:
+        return _speechless(target, contracts, incident)
+    description, dialect = described.description, described.dialect
     coordinates = [*frozen_coordinates(), *random_coordinates(max_examples, seed)]
     chunks = [coordinates[start : start + CHUNK] for start in range(0, len(coordinates), CHUNK)]
     # Spawned, not forked: nothing of this process, such as a child's pipes, is in the workers.
-    begin = _Worker(target, frozenset(contracts))
+    begin = _Worker(target, described, frozenset(contracts))
     with ProcessPoolExecutor(
         min(workers, len(chunks)), get_context("spawn"), initializer=_begin, initargs=(begin,)
     ) as pool:
@@ -99,11 +106,20 @@ def check(
     return Judged(target.text, target.document(), description, dialect, contracts, tally)
 
 
+def _speechless(target: Target, contracts: tuple[str, ...], incident: Incident) -> Judged:
+    """What is left to say of an engine that never said what it is."""
+    crash = Crash("capabilities", incident.kind, incident.stage, incident.text)
+    tally = Tally(crashes=[("every coordinate", crash)])
+    description = Description(target.text, None, "unknown", frozenset(), {}, "list")
+    return Judged(target.text, target.document(), description, CANONICAL, contracts, tally)
+
+
 @dataclass(slots=True)
 class _Worker:
     """What a worker process judges; its guard lives as long as it does."""
 
     target: Target
+    described: Described
     contracts: frozenset[str]
     guard: Guarded | None = field(default=None)
 
@@ -120,7 +136,7 @@ def _judge(coordinates: Sequence[Coordinate]) -> Tally:
     if _worker is None:
         raise RuntimeError("a worker was not told what it judges")
     if _worker.guard is None:
-        _worker.guard = Guarded(_worker.target.remote())
+        _worker.guard = Guarded(_worker.target.remote(), _worker.described)
     tally = Tally()
     for coordinate in coordinates:
         judge_line(line_for(_worker.guard, coordinate), _worker.contracts, tally)
@@ -153,7 +169,7 @@ def check_traces(path: Path, contracts: tuple[str, ...]) -> Judged:
         dialect=first.dialect.document(),
         arrays="base64",
     )
-    target = {"kind": "trace", "path": str(path)}
+    target = {"kind": "trace", "path": str(path.resolve())}
     return Judged(str(path), target, description, first.dialect, contracts, tally)
 
 
@@ -170,24 +186,39 @@ def judge_file(found: TraceFile, contracts: frozenset[str], tally: Tally) -> Non
 
 
 def judge_one(target: Target, coordinate: Coordinate, contracts: frozenset[str]) -> Tally:
-    """Judge a target on one coordinate, in a process that is gone afterwards."""
+    """Judge a target on one coordinate, in a process that is gone afterwards.
+
+    `Incident` where its process does not even say what it is.
+    """
     tally = Tally()
     with target.remote() as remote:
-        judge_line(line_for(Guarded(remote), coordinate), contracts, tally)
+        guard = Guarded(remote, Described.of(remote))
+        judge_line(line_for(guard, coordinate), contracts, tally)
     return tally
 
 
-def shrunken(target: Target, causes: Sequence[Cause], contracts: tuple[str, ...]) -> list[Cause]:
-    """Each cause on the smallest coordinate that was found for it."""
+def shrunken(target: Target, causes: Sequence[Cause]) -> list[Cause]:
+    """Each cause on the smallest coordinate that was found for it, if a second run shows it too."""
     with target.remote() as remote:
-        guard = Guarded(remote)
+        try:
+            guard = Guarded(remote, Described.of(remote))
+        except (Incident, InputError):
+            # It was there before; what it showed then stands.
+            return list(causes)
 
         def judge_for(code: str) -> Callable[[Coordinate], Located | None]:
-            def judge(coordinate: Coordinate) -> Located | None:
-                tally = Tally()
-                judge_line(line_for(guard, coordinate), frozenset(contracts), tally)
-                return next((f for f in tally.findings if f.finding.code == code), None)
+            return lambda coordinate: first_finding(line_for(guard, coordinate), code)
 
-            return judge
+        return shrink_all(causes, judge_for)
 
-        return [shrink(cause, judge_for(cause.located.finding.code)) for cause in causes]
+
+def first_finding(line: Line, code: str) -> Located | None:
+    """The first breach of one rule on a line, of which no more is run; `None` where it holds."""
+    contract = frozenset({invariants()[code].contract})
+    for seen in line.run():
+        if not isinstance(seen, Trace):
+            continue
+        for finding in judge(seen, contract).findings:
+            if finding.code == code:
+                return Located(finding, line.coordinate, seen.generation, seen.round)
+    return None

@@ -95,7 +95,7 @@ def check(
             causes = fold(judged.tally.findings)
             if causes:
                 progress("shrinking findings", 0, len(causes))
-                causes = shrunken(engine, causes, chosen)
+                causes = shrunken(engine, causes)
     document = check_document(
         judged,
         Run(chosen, seed, max_examples),

@@ -61,6 +61,7 @@ def finding_document(
         "generation": located.generation,
         "round": located.round,
         "found_on": cause.coordinates,
+        "reproduced": cause.reproduced,
         "target": dict(target),
         "dtype": setting.dtype,
         "device": setting.device,

@@ -49,6 +49,8 @@ def _fields(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "usually", one_line(document["usual_cause"])
     many = document["found_on"]
     yield "found on", f"{many} coordinate{'' if many == 1 else 's'}"
+    if document.get("reproduced") is False:
+        yield "seen again", "no: a second run of the same coordinate did not show it"
     # A count stays on the line of its code.
     follows = [f"{e['findings']}{GLUE}of{GLUE}{one_line(e['code'])}" for e in document["follows"]]
     if follows:

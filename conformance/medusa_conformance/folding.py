@@ -24,12 +24,14 @@ class Cause:
     """A rule that is broken by nothing but itself: its least example, and what follows from it.
 
     `coordinates` counts those on which the rule is broken, `follows` the findings of each other
-    rule that are folded under it, in registry order.
+    rule that are folded under it, in registry order. `reproduced` says whether a second run showed
+    it again, `None` where there was none.
     """
 
     located: Located
     coordinates: int
     follows: Mapping[str, int]
+    reproduced: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -205,6 +205,8 @@ def _place(finding: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "coordinate", finding["coordinate"]["name"]
     yield from place_of(finding).items()
     yield "found on", counted(finding["found_on"], "coordinate")
+    if finding.get("reproduced") is False:
+        yield "seen again", "no: a second run of the same coordinate did not show it"
 
 
 def _difference(difference: Mapping[str, Any] | None) -> str:

@@ -16,15 +16,17 @@ class Incident(Exception):
 
     `crash`: it failed, and said so. `exit`: its process ended, or closed its output. `hang`: no
     reply in time. `endless`: a reply beyond the limit. `rubbish`: an answer that is of no form that
-    was asked for. `stage` is what was asked, or `start` or `capabilities` before any stage.
+    was asked for. `stage` is what was asked: `start`, `capabilities` or `stop` where it is none.
+    `asked` is false where it was not asked at all, because of what had happened before.
     """
 
-    def __init__(self, kind: IncidentKind, stage: str, text: str) -> None:
+    def __init__(self, kind: IncidentKind, stage: str, text: str, asked: bool = True) -> None:
         self.kind = kind
         self.stage = stage
         self.text = short(text)
+        self.asked = asked
         super().__init__(f"{kind} in {stage}: {self.text}")
 
-    def __reduce__(self) -> tuple[type[Incident], tuple[IncidentKind, str, str]]:
+    def __reduce__(self) -> tuple[type[Incident], tuple[IncidentKind, str, str, bool]]:
         # Pickled with what it was made of: the message alone would not make it again.
-        return type(self), (self.kind, self.stage, self.text)
+        return type(self), (self.kind, self.stage, self.text, self.asked)

@@ -49,12 +49,16 @@ Factory: TypeAlias = Callable[[Coordinate, int], Any]
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """No answer that can be judged, and the section that ends with it."""
+    """No answer that can be judged, and the section that ends with it.
+
+    `asked` is false where the stage was not asked at all, because of an earlier crash.
+    """
 
     section: str
     kind: IncidentKind
     stage: str
     error: str
+    asked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ class Line:
                 # Nothing unlawful was asked; the sections that do ask for it catch the answer.
                 yield self.trace({}, {"round.refused": str(refused)})
             except Incident as incident:
-                yield Crash(section.__name__, incident.kind, incident.stage, incident.text)
+                kind, stage = incident.kind, incident.stage
+                yield Crash(section.__name__, kind, stage, incident.text, incident.asked)
             except Exception as error:
                 # An answer that the line itself cannot hand on, such as rows that are not there.
                 text = f"what was answered cannot be used: {type(error).__name__}: {error}"

@@ -177,7 +177,8 @@ class RemoteEngine:
 
         def call(*given: Any) -> Any:
             if not self._child.alive:
-                raise Incident("exit", stage, "the process that held this engine has ended")
+                text = "the process that held this engine has ended"
+                raise Incident("exit", stage, text, asked=False)
             written = write_arguments(stage, given, self._description.arrays)
             message = {
                 "command": "stage",

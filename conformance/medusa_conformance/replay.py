@@ -11,6 +11,7 @@ from typing import Any
 from medusa_conformance.check import Judged, check_traces, judge_one
 from medusa_conformance.finding_file import finding_document
 from medusa_conformance.folding import Cause
+from medusa_conformance.incident import Incident
 from medusa_conformance.runner import (
     Setting,
     Tally,
@@ -18,7 +19,8 @@ from medusa_conformance.runner import (
     reference_factory,
 )
 from medusa_conformance.targets import Target
-from medusa_mutations import mutations
+from medusa_conformance.verdicts import concerns, stage_of
+from medusa_oracles import oracles
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.documents import load_document, validate
 from medusa_spec.errors import InputError
@@ -39,7 +41,7 @@ class Replay:
     """A replayed finding: its file, what became of it, and what was seen this time."""
 
     file: Path
-    code: str
+    code: str | None
     outcome: Outcome
     text: str
     finding: Mapping[str, Any] | None
@@ -48,18 +50,19 @@ class Replay:
 def replay(file: Path, timeout: float) -> Replay:
     """Judge a finding's target on its coordinate once more.
 
-    `InputError` where the file is no finding. A target that cannot be had, a crash, and a rule that
-    was not executed this time are errors: neither fixed nor failing.
+    A file that is no finding, a target that cannot be had, one that went wrong where the rule looks
+    and a rule that was not executed are errors: neither fixed nor failing.
     """
-    document = load_document(file)
-    validate(document, "finding", str(file))
-    code = document["code"]
-    if code not in invariants():
-        raise InputError(str(file), "code", f"{code} is no invariant of this release")
-    coordinate = coordinate_from(document["coordinate"], str(file))
+    code = None
     try:
+        document = load_document(file)
+        validate(document, "finding", str(file))
+        code = document["code"]
+        if code not in invariants():
+            raise InputError(str(file), "code", f"{code} is no invariant of this release")
+        coordinate = coordinate_from(document["coordinate"], str(file))
         tally = _judge(document, coordinate, timeout)
-    except InputError as error:
+    except (InputError, Incident) as error:
         return Replay(file, code, Outcome.ERROR, str(error), None)
     found = next((f for f in tally.findings if f.finding.code == code), None)
     if found is not None:
@@ -68,10 +71,13 @@ def replay(file: Path, timeout: float) -> Replay:
             Cause(found, 1, {}), 1, document["target"], _setting(document), document["seed"]
         )
         return Replay(file, code, Outcome.STILL_FAILING, text, again)
-    if not tally.executed[code]:
-        for _, crash in tally.crashes:
+    stages = {stage_of(name) for name in oracles()[code].needs}
+    for _, crash in tally.crashes:
+        # What broke the rule may be behind the crash.
+        if not tally.executed[code] or concerns(crash, stages):
             text = f"{crash.kind} in {crash.stage or crash.section}: {crash.error}"
             return Replay(file, code, Outcome.ERROR, text, None)
+    if not tally.executed[code]:
         return Replay(file, code, Outcome.ERROR, f"{code} was not executed this time", None)
     return Replay(file, code, Outcome.FIXED, f"{code} holds on this coordinate", None)
 
@@ -88,6 +94,8 @@ def _judge(document: Mapping[str, Any], coordinate: Coordinate, timeout: float) 
         judged: Judged = check_traces(Path(target["path"]), CONTRACTS)
         return judged.tally
     if target["kind"] in ("reference", "mutant"):
+        from medusa_mutations import mutations
+
         mutation = None
         if target["kind"] == "mutant":
             if target["id"] not in mutations():

@@ -6,9 +6,11 @@ out is a value and no seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from medusa_conformance.folding import Cause
 from medusa_conformance.runner import Located
@@ -17,91 +19,176 @@ from medusa_spec.errors import InputError
 from medusa_spec.loading import coordinate_from
 
 TRIALS = 40
-"""Smaller coordinates that are tried for one cause; each is a whole line of an engine."""
+"""Smaller coordinates that are tried for one cause; each is a line of an engine."""
 
-Document = dict[str, Any]
+ALL_TRIALS = 200
+"""Those of a whole run: an engine that is wrong everywhere has dozens of causes."""
+
+SECONDS = 30.0
+"""After which no more are tried; only an engine that is slow to answer takes so long."""
+
+SMALLER = "-shrunken"
+"""What a smaller coordinate's name ends with."""
+
+NAME_LIMIT = 80
+"""Characters of a name (`coordinate.schema.json`)."""
+
+Document: TypeAlias = dict[str, Any]
+
+Judge: TypeAlias = Callable[[Coordinate], Located | None]
+"""Gives the first finding of one rule on a coordinate, `None` where it has none."""
 
 
-def shrink(cause: Cause, judge: Callable[[Coordinate], Located | None]) -> Cause:
-    """The cause on the smallest coordinate that was found.
+def shrink_all(causes: Sequence[Cause], judge_for: Callable[[str], Judge]) -> list[Cause]:
+    """Each cause on the smallest coordinate that was found for it, if a second run shows it again.
 
-    `judge` gives the first finding of the cause's code on a coordinate, `None` where it has none.
+    `judge_for` gives the judge of one code.
     """
-    best, trials = cause.located, TRIALS
-    progress = True
-    while progress and trials > 0:
+    left, deadline = ALL_TRIALS, time.monotonic() + SECONDS
+    found = []
+    for number, cause in enumerate(causes):
+        judge = judge_for(cause.located.finding.code)
+        again = judge(cause.located.coordinate)
+        if again is None:
+            found.append(replace(cause, reproduced=False))
+            continue
+        # What one cause does not need is left for those behind it.
+        share = min(TRIALS, left // (len(causes) - number))
+        best, used = shrink(again, judge, share, deadline)
+        left -= used
+        found.append(replace(cause, located=best, reproduced=True))
+    return found
+
+
+def shrink(located: Located, judge: Judge, trials: int, deadline: float) -> tuple[Located, int]:
+    """The finding on the smallest coordinate that was found, and how many were tried."""
+    best, used, progress = located, 0, True
+    while progress:
         progress = False
-        for document in smaller(best.coordinate.document()):
-            if trials <= 0:
-                break
-            coordinate = lawful(document)
-            if coordinate is None:
-                continue
-            trials -= 1
-            found = judge(coordinate)
-            if found is not None:
-                best, progress = found, True
-                break
-    return replace(cause, located=best)
+        for smaller in STEPS:
+            # Each kind of step as often as it helps: most of those that fail would fail again.
+            helps = True
+            while helps:
+                helps = False
+                for document in smaller(best.coordinate.document()):
+                    if used >= trials or time.monotonic() > deadline:
+                        return best, used
+                    coordinate = lawful(document)
+                    if coordinate is None:
+                        continue
+                    used += 1
+                    found = judge(coordinate)
+                    if found is not None:
+                        best, helps, progress = found, True, True
+                        break
+    return best, used
 
 
 def lawful(document: Mapping[str, Any]) -> Coordinate | None:
-    """The coordinate of a document, `None` where it breaks a rule of its own."""
+    """The coordinate of a document, `None` where it breaks a rule of its own.
+
+    It is no manifest any more, so nothing is frozen of it, and its name says so.
+    """
+    name = document["name"]
+    if not name.endswith(SMALLER):
+        name = f"{name[: NAME_LIMIT - len(SMALLER)]}{SMALLER}"
+    own = {key: value for key, value in document.items() if key != "expected"}
     try:
-        return coordinate_from(document, "shrinking")
+        return coordinate_from(own | {"name": name}, "shrinking")
     except InputError:
         return None
 
 
-def smaller(document: Document) -> Iterator[Document]:
-    """Documents that are smaller in one respect, the greatest steps first."""
-    document = {name: value for name, value in document.items() if name != "expected"}
+def _plainer(document: Document) -> Iterator[Document]:
+    """Without what is prescribed besides a tree and a prefix."""
     for name in ("earlier", "posterior", "ranking", "branching"):
         if name in document:
             yield {key: value for key, value in document.items() if key != name}
     if len(document["rounds"]) > 1:
         yield document | {"rounds": document["rounds"][:1]}
-    if document["rounds"] != [None]:
+    if any(planned is not None for planned in document["rounds"]):
         yield document | {"rounds": [None] * len(document["rounds"])}
     if document["end_of_sequence"] is not None:
         yield document | {"end_of_sequence": None}
-    yield from _fewer_paths(document)
-    prefix = document["prefix"]
-    for kept in {1, len(prefix) // 2} - {0, len(prefix)}:
-        yield document | {"prefix": prefix[:kept], "prefix_length": kept}
-    yield from _narrower(document)
 
 
 def _fewer_paths(document: Document) -> Iterator[Document]:
-    paths = document["paths"]
-    # All but one branch of the root, then subtree by subtree, from the last to the first.
-    for path in sorted(paths, key=lambda p: (len(p), p)):
-        kept = [p for p in paths if p[: len(path)] == path or path[: len(p)] == p]
-        if len(path) == 1 and len(kept) < len(paths):
+    """One branch of the root alone, or moved up, half of the rows, or all but one subtree."""
+    paths = sorted(document["paths"], key=lambda p: (len(p), p))
+    for branch in [path for path in paths if len(path) == 1]:
+        kept = [path for path in paths if path[:1] == branch]
+        if len(kept) < len(paths):
             yield _with_paths(document, kept)
-    for path in sorted(paths, key=lambda p: (len(p), p), reverse=True):
-        yield _with_paths(document, [p for p in paths if p[: len(path)] != path])
+    if len({path[0] for path in paths}) == 1:
+        # One branch is left, and its top may not matter.
+        yield _moved(document, {tuple(path): path[1:] for path in paths if len(path) > 1})
+    # The first half of the canonical order is a tree, for every parent stands before its children.
+    if len(paths) > 3:
+        yield _with_paths(document, paths[: len(paths) // 2])
+    for root in reversed(paths):
+        yield _with_paths(document, [path for path in paths if path[: len(root)] != root])
 
 
 def _with_paths(document: Document, paths: list[list[int]]) -> Document:
-    kept = {tuple(path) for path in paths}
+    return _moved(document, {tuple(path): path for path in paths})
+
+
+def _lower_ranks(document: Document) -> Iterator[Document]:
+    """The same tree with the ranks of siblings in a row from zero."""
+    lower: dict[tuple[int, ...], list[int]] = {}
+    children: Counter[tuple[int, ...]] = Counter()
+    for path in sorted(map(tuple, document["paths"]), key=lambda p: (len(p), p)):
+        lower[path] = [*lower.get(path[:-1], []), children[path[:-1]]]
+        children[path[:-1]] += 1
+    if any(list(path) != lowered for path, lowered in lower.items()):
+        yield _moved(document, lower)
+
+
+def _moved(document: Document, to: Mapping[tuple[int, ...], list[int]]) -> Document:
+    """The document of a tree whose paths have gone or have others in their places."""
+    places = {(): [], **to}
     rounds = [
-        None if planned is not None and tuple(planned["path"]) not in kept else planned
+        None
+        if planned is None or tuple(planned["path"]) not in places
+        else planned | {"path": places[tuple(planned["path"])]}
         for planned in document["rounds"]
     ]
-    found = document | {"paths": paths, "rounds": rounds}
+    found = document | {"paths": list(to.values()), "rounds": rounds}
     found.pop("branching", None)
+    if "posterior" in document:
+        found["posterior"] = [
+            row | {"path": places[tuple(row["path"])]}
+            for row in document["posterior"]
+            if tuple(row["path"]) in places
+        ]
     return found
 
 
+def _shorter_prefix(document: Document) -> Iterator[Document]:
+    prefix = document["prefix"]
+    for kept in sorted({1, len(prefix) // 2} - {0, len(prefix)}):
+        yield document | {"prefix": prefix[:kept], "prefix_length": kept}
+
+
 def _narrower(document: Document) -> Iterator[Document]:
-    deepest = max(map(len, document["paths"]), default=0)
-    if document["heads"] > max(deepest, 1):
-        fewer = document | {"heads": max(deepest, 1)}
-        fewer.pop("ranking", None)
-        yield fewer
+    """Fewer heads, fewer ranks, fewer layers."""
+    depth = max([1, *map(len, document["paths"])])
+    if document["heads"] > depth:
+        yield _ranked(document | {"heads": depth})
     widest = max((rank for path in document["paths"] for rank in path), default=0) + 1
     if document["topk"] > widest:
-        yield document | {"topk": widest}
+        yield _ranked(document | {"topk": widest})
     if document["model"]["layers"] > 1:
         yield document | {"model": document["model"] | {"layers": 1}}
+
+
+def _ranked(document: Document) -> Document:
+    """The document with no more ranked tokens than it has heads and ranks."""
+    if "ranking" not in document:
+        return document
+    heads = [tokens[: document["topk"]] for tokens in document["ranking"]["heads"]]
+    return document | {"ranking": document["ranking"] | {"heads": heads[: document["heads"]]}}
+
+
+STEPS = (_plainer, _fewer_paths, _lower_ranks, _shorter_prefix, _narrower)
+"""Each gives documents that are smaller in one respect, the greatest steps first."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-import medusa_conformance
-import medusa_manifests
-import medusa_spec
 from medusa_conformance.incident import Incident
 from medusa_conformance.remote import Description, Remote, RemoteEngine
 from medusa_spec.coordinate import Coordinate
@@ -24,6 +22,19 @@ TRIES = 2
 
 Each costs a start, or the whole time limit.
 """
+
+BEFORE = ("capabilities", "stop")
+"""What comes before a stage without being one: where these end the process, nothing is asked."""
+
+OURS = (
+    "medusa_spec",
+    "medusa_oracles",
+    "medusa_manifests",
+    "medusa_mutations",
+    "medusa_reference_engine",
+    "medusa_conformance",
+)
+"""The packages of this project, of which an adapter may import any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +79,36 @@ class Target:
 
 def _with_ours() -> Mapping[str, str]:
     # Of a checkout that is not installed, the process must find what this one found.
-    ours = (medusa_spec, medusa_manifests, medusa_conformance)
-    roots = dict.fromkeys(str(Path(str(m.__file__)).parents[1]) for m in ours)
+    found = [spec.origin for spec in map(find_spec, OURS) if spec is not None]
+    roots = dict.fromkeys(str(Path(origin).parents[1]) for origin in found if origin is not None)
     theirs = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([*roots, *([theirs] if theirs else [])])}
+    path = os.pathsep.join([*roots, *([theirs] if theirs else [])])
+    # Each worker has such a process of its own; threads of one would only fight the others'.
+    return {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path}
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What an engine's process says of itself, read; small, so that it travels."""
+
+    description: Description
+    dialect: Dialect
+
+    @classmethod
+    def of(cls, remote: Remote) -> Described:
+        """Asked of the process itself: `Incident` or `InputError` where it does not say."""
+        said = remote.describe()
+        return cls(said, dialect_from(said.dialect, "dialect"))
 
 
 class Guarded:
     """A factory of remote engines that stops asking for what ends their process every time."""
 
-    def __init__(self, remote: Remote) -> None:
+    def __init__(self, remote: Remote, described: Described) -> None:
         self._remote = remote
-        self._ends: Counter[str] = Counter()
-        self.description: Description = remote.describe()
-        self.dialect: Dialect = dialect_from(self.description.dialect, "dialect")
+        self._ends: defaultdict[str, list[Incident]] = defaultdict(list)
+        self.stages = described.description.stages
+        self.dialect = described.dialect
 
     def __call__(self, coordinate: Coordinate, capacity: int) -> Any:
         """A fresh engine; `Incident` where none can be had any more."""
@@ -89,9 +116,10 @@ class Guarded:
         try:
             engine = self._remote.engine(coordinate, capacity)
         except Incident as incident:
-            self._count("start", incident)
+            self._count(incident)
             raise
-        self._ends["start"] = 0
+        for begun in ("capabilities", "start"):
+            self._ends[begun].clear()
         return _Watched(engine, self)
 
     def ask(self, engine: RemoteEngine, stage: str, given: tuple[Any, ...]) -> Any:
@@ -100,26 +128,32 @@ class Guarded:
         try:
             return getattr(engine, stage)(*given)
         except Incident as incident:
-            self._count(stage, incident)
+            self._count(incident)
             raise
 
     def _given_up(self, stage: str) -> None:
-        if self._ends[stage] >= TRIES:
-            raise Incident("exit", stage, f"not asked again: it ended its process {TRIES} times")
+        for blamed in (stage, *BEFORE):
+            if len(self._ends[blamed]) >= TRIES:
+                last = self._ends[blamed][-1]
+                raise Incident(last.kind, last.stage, last.text, asked=False)
 
-    def _count(self, stage: str, incident: Incident) -> None:
-        # A crash is an answer: the process lives, and the next one may be better.
-        self._ends[stage] += incident.kind != "crash"
+    def _count(self, incident: Incident) -> None:
+        # By the incident's own stage, which need not be the one that was to be asked. A crash is an
+        # answer: the process lives, and the next one may be better.
+        if incident.asked and incident.kind != "crash":
+            self._ends[incident.stage].append(incident)
 
 
 class _Watched:
     """A remote engine whose stages go through its guard."""
+
+    apart = True
 
     def __init__(self, engine: RemoteEngine, guard: Guarded) -> None:
         self._engine = engine
         self._guard = guard
 
     def __getattr__(self, stage: str) -> Any:
-        if stage not in self._guard.description.stages:
+        if stage not in self._guard.stages:
             raise AttributeError(stage)
         return lambda *given: self._guard.ask(self._engine, stage, given)

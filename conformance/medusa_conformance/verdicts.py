@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from medusa_conformance.expected import LAWFUL
+from medusa_conformance.line import Crash
 from medusa_conformance.runner import Tally
 from medusa_oracles import oracles
 from medusa_spec.findings import Verdict
@@ -44,6 +45,21 @@ _STAGE_OF = (
     ("rounds.", "commit"),
 )
 """The stage from which a trace has the names that begin so; the first that fits."""
+
+
+_ORDER = {
+    "compile_tree": 0,
+    "prefill": 1,
+    "forward": 2,
+    "propose": 3,
+    "verify": 4,
+    "select": 5,
+    "label": 6,
+    "commit": 7,
+    "cache": 7,
+    "generate": 8,
+}
+"""When a round asks for a stage first: one that goes wrong hides itself and those behind it."""
 
 
 def stage_of(name: str) -> str:
@@ -109,11 +125,9 @@ def _idle(code: str, tally: Tally) -> tuple[str, str]:
     lacking = [name for name in oracles()[code].needs if name not in tally.seen]
     stages = list(dict.fromkeys(map(stage_of, lacking)))
     absent = [stage for stage in stages if stage not in record.present]
-    # Where no engine was ever made, nothing is known of its stages.
     for _, crash in tally.crashes:
-        if crash.stage in ("start", "capabilities") or (
-            not absent and _touches(crash.stage, stages)
-        ):
+        # Where no engine was ever made, nothing is known of its stages.
+        if not record.present or (not absent and concerns(crash, stages)):
             return "incompetent", f"{crash.kind} in {crash.stage or crash.section}: {crash.error}"
     if absent:
         return "not-exercised", f"the engine has no {', '.join(absent)}"
@@ -127,9 +141,21 @@ def _idle(code: str, tally: Tally) -> tuple[str, str]:
     return "not-exercised", "nothing that the engine showed called for it"
 
 
-def _touches(stage: str, stages: Sequence[str]) -> bool:
-    # Without a stage the line itself could not go on, whatever it would have asked for.
-    return not stage or not stages or stage in stages
+def concerns(crash: Crash, stages: Collection[str]) -> bool:
+    """Whether a crash hides what these stages would have shown.
+
+    Without a stage of its own the line itself could not go on, whatever it would have asked for.
+    """
+    if crash.stage not in STAGES or not stages:
+        return True
+    return any(_hides(crash.stage, stage) for stage in stages)
+
+
+def _hides(earlier: str, later: str) -> bool:
+    if earlier == later:
+        return True
+    order = _ORDER.get(earlier, len(_ORDER))
+    return order <= _ORDER.get(later, -1)
 
 
 def contract_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -157,7 +183,7 @@ def contract_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def capabilities(tally: Tally) -> list[dict[str, Any]]:
     """Every stage: whether the engine has it, how often it was asked, and what it said instead."""
     record = tally.record
-    troubles = Counter(crash.stage for _, crash in tally.crashes)
+    troubles = Counter(crash.stage for _, crash in tally.crashes if crash.asked)
     return [
         {
             "stage": stage,
@@ -172,7 +198,10 @@ def capabilities(tally: Tally) -> list[dict[str, Any]]:
 
 
 def incidents(tally: Tally) -> list[dict[str, Any]]:
-    """What went wrong, each kind of it once, on the first coordinate that showed it."""
+    """What went wrong, each kind of it once, on the first coordinate that showed it.
+
+    A stage that is not asked any more has gone wrong no more often for that.
+    """
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for coordinate, crash in tally.crashes:
         stage = crash.stage or crash.section
@@ -186,8 +215,8 @@ def incidents(tally: Tally) -> list[dict[str, Any]]:
                 "times": 0,
             },
         )
-        entry["times"] += 1
-    return list(found.values())
+        entry["times"] += crash.asked
+    return [entry for entry in found.values() if entry["times"]]
 
 
 def verdict(

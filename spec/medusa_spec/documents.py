@@ -124,6 +124,14 @@ class _Loader(yaml.SafeLoader):
         return super().construct_scalar(node)
 
 
+def _as_text(loader: yaml.SafeLoader, node: Any) -> Any:
+    return loader.construct_scalar(node)
+
+
+# As in JSON, which has no dates: one is the text that it is written as.
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _as_text)
+
+
 def parse_yaml(text: str, source: str) -> Any:
     """A YAML document of plain values: no tags, no aliases, keys that are strings."""
     if len(text) > YAML_SIZE_LIMIT:
@@ -136,7 +144,7 @@ def parse_yaml(text: str, source: str) -> Any:
         place = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
         raise InputError(source, place, f"not plain YAML: {error.problem}") from None
     except (yaml.YAMLError, ValueError) as error:
-        # An impossible date, or a character that YAML does not allow.
+        # A character that YAML does not allow.
         raise InputError(source, "", f"not plain YAML: {str(error).splitlines()[0]}") from None
     except RecursionError:
         raise InputError(source, "", "is nested too deeply") from None

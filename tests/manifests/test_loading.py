@@ -264,7 +264,7 @@ def test_frozen_values_have_the_shape_of_their_tree(change, place, rule):
         ("deep.yaml", b"[" * 5000 + b"]" * 5000, "is nested too deeply"),
         ("open.yaml", b"a: [1, 2", "not plain YAML: expected ',' or ']'"),
         ("control.yaml", b"a: \x00", "not plain YAML: unacceptable character"),
-        ("date.yaml", b"a: 2020-13-45", "not plain YAML: month must be in 1..12"),
+        ("date.yaml", b"2020-13-45", "'2020-13-45' is not of type 'object'"),
         ("sixty.yaml", b"a: 1" + b":00" * 200 + b".0", "column 4: not plain YAML: a number has"),
         ("sixty.yaml", b"a: 1" + b":00" * 50_000, "a number has too many digits"),
         ("hex.yaml", b"[[0x" + b"f" * 10_000 + b"]]", "a number has too many digits"),
