@@ -31,6 +31,9 @@ ROOT = HERE.parents[1]
 PLACE = ROOT / ".third_party"
 MAX_EXAMPLES = 60
 
+VERSION = 12
+"""Characters of a version that are shown: a commit needs no more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Package:
@@ -145,7 +148,7 @@ def row(document: dict[str, Any], scripts: list[tuple[str, bool]]) -> list[str]:
     amiss = statuses.count("fail") + statuses.count("unexpected-pass")
     silent = [name for name, shows in scripts if not shows]
     return [
-        f"{document['target']['name']} {document['target']['version']}",
+        f"{document['target']['name']} {document['target']['version'][:VERSION]}",
         f"{executed} of {len(statuses)}",
         str(known),
         str(amiss),
