@@ -53,10 +53,14 @@ class Asked:
         # A lawful round publishes at least one token, so no more rounds than tokens are needed.
         for _ in range(self.tokens):
             proposal = engine.propose(tree, frontier, planned.topk, policy.sentinel)
+            if proposal.packed is None:
+                return {}
             verified = engine.verify(tree, proposal.packed)
             if any(part is None for part in (proposal.candidates, verified.path_logits)):
                 return {}
             selection = engine.select(proposal.candidates, verified.path_logits, policy)
+            if any(part is None for part in (selection.path, selection.accepted)):
+                return {}
             plan = engine.commit(selection.path, selection.accepted, end)
             frontier = plan.frontier
             if any(part is None for part in (plan.tokens, frontier)):
@@ -106,6 +110,8 @@ def generation(line: Line) -> Iterator[Trace]:
         arrays |= arrays_of("chain.frontier", engine.prefill(prefix))
     documents = {"generation.prefix": prefix, "chain.path": chain[-1] if chain else ()}
     yield line.trace(arrays, documents, coordinate=coordinate)
+    if coordinate.end_of_sequence is None and len(whole.tokens) > 1:
+        yield ended(line, asked, whole)
     if own != coordinate.policy:
         whole = asked.generate(engine, coordinate.paths, own)
         arrays = {
@@ -118,6 +124,31 @@ def generation(line: Line) -> Iterator[Trace]:
             behind = plain.forward([*prefix, *whole.tokens])
             arrays |= present("generation", plain_logits=behind.logits)
         yield line.trace(arrays, {"generation.prefix": prefix})
+
+
+def ended(line: Line, asked: Asked, whole: Decoded) -> Trace:
+    """The same generation once more, with a token for the end that a round published inside.
+
+    Few coordinates end there by themselves, and a loop that looks behind each round runs past it.
+    """
+    place, behind = 1, 0
+    for published in whole.published or ():
+        if published > 1:
+            place = behind
+            break
+        behind += published
+    end = whole.tokens[min(place, len(whole.tokens) - 1)]
+    planned = replace(asked.coordinate, end_of_sequence=end)
+    engine, plain = line.engine(), line.engine()
+    found = Asked(planned, asked.tokens).generate(engine, planned.paths, planned.policy)
+    arrays = {
+        **generated("generation", found),
+        "generation.asked": np.asarray(asked.tokens),
+    }
+    if plain.has("forward"):
+        passed = plain.forward([*planned.prefix, *found.tokens])
+        arrays |= present("generation", plain_logits=passed.logits)
+    return line.trace(arrays, {"generation.prefix": planned.prefix}, coordinate=planned)
 
 
 def driven(line: Line) -> bool:

@@ -192,8 +192,8 @@ class Line:
             except Refused as refusal:
                 seen["coordinate.refused"] = str(refusal)
             else:
-                seen["coordinate.admitted"] = admitted.document
-                seen["coordinate.rows"] = admitted.rows
+                shown = {"admitted": admitted.document, "rows": admitted.rows}
+                seen |= {f"coordinate.{n}": v for n, v in shown.items() if v is not None}
             yield self.trace({}, seen)
 
     def heads(self) -> Iterator[Trace]:

@@ -190,7 +190,9 @@ def plain_passes(
         path = entries[entries >= 0]
         passed = engine.forward([*tokens, *packed[path].tolist()])
         for place, row in enumerate(path, len(tokens)):
-            found = {"logits": passed.logits[place]}
+            found: dict[str, Array] = {}
+            if passed.logits is not None:
+                found["logits"] = passed.logits[place]
             if passed.head_logits is not None:
                 found["head_logits"] = passed.head_logits[:, place]
             if passed.kv is not None:
