@@ -93,19 +93,22 @@ def cache_matches_tokens(trace: Trace) -> Iterator[Finding]:
     )
 
 
-@oracle("ROUND.PROGRESS", "generation.tokens", "generation.asked", "generation.published")
+@oracle("ROUND.PROGRESS", "generation.tokens", "generation.asked")
 def progress(trace: Trace) -> Iterator[Finding]:
-    """Clause R3."""
-    code, published = "ROUND.PROGRESS", trace["generation.published"]
-    idle = np.flatnonzero(published < 1)
-    if len(idle):
-        where = {"round": int(idle[0])}
-        yield Finding(code, "a round published nothing", where, "at least 1", 0)
+    """Clause R3: the length, and what each round published where that was observed."""
+    code = "ROUND.PROGRESS"
     tokens, asked = list(trace["generation.tokens"]), int(trace["generation.asked"])
     ended = bool(tokens) and tokens[-1] == trace.coordinate.end_of_sequence
     if len(tokens) != asked and not (ended and len(tokens) < asked):
         message = "the generation has another length than was asked for"
         yield Finding(code, message, {}, asked, len(tokens))
+    if not trace.has("generation.published"):
+        return
+    published = trace["generation.published"]
+    idle = np.flatnonzero(published < 1)
+    if len(idle):
+        where = {"round": int(idle[0])}
+        yield Finding(code, "a round published nothing", where, "at least 1", 0)
     grown = np.cumsum([0, *published])
     if not grown[-1] >= len(tokens) > grown[-2:][0]:
         message = "the rounds do not end with the one that published the last token"
@@ -196,8 +199,10 @@ def chain_is_chain(trace: Trace) -> Iterator[Finding]:
         drafts = [tokens[rank] for tokens, rank in zip(ranked, path, strict=True)]
         expected = 1 + derive_chain_acceptance(drafts, plain, begin)
         written = [output[begin - committed], *drafts][:expected]
-        if end in written:
-            expected = written.index(end) + 1
+        ended = written.index(end) + 1 if end in written else expected
+        # Where only the loop looks for the end, what a commit published behind it may be counted.
+        if trace.dialect.end_of_sequence == "commit" or observed == ended:
+            expected = ended
         # A plain pass that ends before a draft fails cannot say where the verifier would stop.
         open_end = len(plain) < begin + expected <= begin + len(drafts) and observed > expected
         judged = plain[begin - 1 : begin + expected]

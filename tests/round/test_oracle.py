@@ -142,7 +142,13 @@ def test_an_end_of_sequence_may_end_early(
 
 def test_nothing_is_decoded_behind_the_end(trace: Trace, fired: Any) -> None:
     ended = replace(trace, coordinate=replace(trace.coordinate, end_of_sequence=OUTPUT[3]))
-    assert fired(ended, {}) == {"ROUND.GREEDY_EQUALS_PLAIN"}
+    assert fired(ended, {}) == {"COMMIT.END_OF_SEQUENCE", "ROUND.GREEDY_EQUALS_PLAIN"}
+
+
+def test_more_than_was_asked_for_is_found_in_the_tokens_alone(trace: Trace, fired: Any) -> None:
+    bare = {k: v for k, v in trace.arrays.items() if k != "generation.published"}
+    more = replace(trace, arrays=bare)
+    assert "ROUND.PROGRESS" in fired(more, {"generation.asked": np.array(len(OUTPUT) - 1)})
 
 
 def test_a_short_plain_pass_proves_no_chain_wrong(trace: Trace, fired: Any) -> None:
