@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import medusa_oracles
 from medusa_conformance import runner
 from medusa_oracles import oracles
 from medusa_reference_engine import ReferenceEngine
-from medusa_spec.findings import AXES
+from medusa_spec.coordinate import Coordinate
+from medusa_spec.findings import AXES, Verdict
 from medusa_spec.registry import CONTRACTS, of_contract
+from medusa_spec.stages import STAGES
 
 ORACLES = Path(medusa_oracles.__file__).parent
 README = (Path(__file__).parents[2] / "spec" / "README.md").read_text("utf-8")
@@ -30,7 +33,7 @@ OPTIONAL = {
 def table(heading: str) -> list[list[str]]:
     """The rows of the first table under a heading, without its two head lines."""
     section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
+    lines = section[section.index("\n|") + 1 :].split("\n\n")[0].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
@@ -114,13 +117,35 @@ def test_the_stages_are_methods_of_an_engine() -> None:
     assert set(stages) == set(public) - makers
 
 
+def test_the_stages_give_what_their_answers_hold() -> None:
+    rows = table("The engine protocol")
+    assert [row[0].strip("`") for row in rows] == list(STAGES)
+    for name, taken, given, _ in rows:
+        stage = STAGES[name.strip("`")]
+        held = [f.name for f in fields(stage.answer)] if is_dataclass(stage.answer) else []
+        assert re.findall(r"`(\w+)`", given) == held
+        assert len(re.sub(r"`.*?`", "", taken).split(", ") if taken else []) == len(stage.arguments)
+
+
+def test_the_words_of_a_verdict_are_explained() -> None:
+    words = dict(table("Words"))
+    assert set(re.findall(r"`(\w+)`", words["verdict"])) == {verdict.value for verdict in Verdict}
+    assert {"incident", "capability", "target", "dialect"} <= set(words)
+
+
 def test_an_engine_of_ones_own_is_judged_as_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     section = README.split("### Judging an engine of your own\n")[1]
     code = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert code is not None
+
+    def factory(coordinate: Coordinate, capacity: int) -> ReferenceEngine:
+        return ReferenceEngine.seeded(coordinate.model, coordinate.heads, capacity)
+
     # One small coordinate stands for all of them.
     monkeypatch.setattr(runner, "frozen_coordinates", lambda: [medusa_manifests.load("six-node")])
-    exec(code[1], {"MyEngine": ReferenceEngine.seeded})
-    assert re.fullmatch(r"[0-9]{2} invariants executed, 0 failed\n", capsys.readouterr().out)
+    exec(code[1], {"MyEngine": factory})
+    assert re.fullmatch(
+        r"[0-9]{2} invariants executed, 0 failed\n0 incidents \[\]\n", capsys.readouterr().out
+    )
