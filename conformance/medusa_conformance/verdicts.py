@@ -35,7 +35,7 @@ _STAGE_OF = (
     ("round.fresh_kv", "forward"),
     ("round.", "prefill"),
     ("plain.", "forward"),
-    ("refusal.", "prefill"),
+    ("refusal.", "verify"),
     ("generation.plain_logits", "forward"),
     ("chain.plain_", "forward"),
     ("chain.frontier", "prefill"),
@@ -135,9 +135,10 @@ def _idle(code: str, tally: Tally) -> tuple[str, str]:
         if stage in record.unsupported:
             said = next(iter(record.unsupported[stage]))
             return "not-exercised", f"{stage} is not supported: {said}"
-    if lacking:
-        shown = lacking[0].partition(".")[2]
-        return "not-exercised", f"{stages[0]} shows no {shown}"
+    for name, stage in zip(lacking, map(stage_of, lacking), strict=True):
+        if not record.calls[stage]:
+            return "not-exercised", f"{stage} was never asked"
+        return "not-exercised", f"{stage} shows no {name.partition('.')[2]}"
     return "not-exercised", "nothing that the engine showed called for it"
 
 

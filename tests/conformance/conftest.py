@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from medusa_conformance import cli, runner
+from medusa_conformance import check, cli, runner
 
 Python = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -139,6 +140,33 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(runner, "PATIENCE", 0)
 
     return only
+
+
+MINIATURES = ("toy_engine.py", "miniatures.py")
+
+
+@pytest.fixture
+def check_here(
+    call: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Answer]:
+    """Run `check` on two frozen coordinates, beside the miniatures; its worker is this process."""
+
+    @contextmanager
+    def pool(
+        *_: Any, initializer: Callable[..., None], initargs: tuple[Any, ...]
+    ) -> Iterator[Here]:
+        initializer(*initargs)
+        yield Here()
+
+    few = [c for c in runner.frozen_coordinates() if c.name in ("six-node", "own-acceptance")]
+    monkeypatch.setattr(check, "frozen_coordinates", lambda: few)
+    monkeypatch.setattr(check, "random_coordinates", lambda *_: [])
+    monkeypatch.setattr(check, "ProcessPoolExecutor", pool)
+    for name in MINIATURES:
+        shutil.copy(Path(__file__).with_name(name), tmp_path)
+    # What a run leaves here goes when this is undone, and its process with it.
+    monkeypatch.setattr(check, "_worker", None)
+    return lambda *arguments: call("check", *arguments)
 
 
 @pytest.fixture
