@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -26,9 +23,6 @@ from medusa_conformance.targets import Target
 from medusa_spec.documents import validate
 from medusa_spec.errors import InputError
 from medusa_spec.findings import Verdict
-
-KEPT = Path(".medusa")
-"""Where findings go that no `--report` was named for, as files to replay."""
 
 timeout_option = click.option(
     "--timeout",
@@ -73,57 +67,20 @@ def check(
     speaks the line protocol.
     """
     from medusa_conformance import render_check, reports
-    from medusa_conformance.check import check as run
-    from medusa_conformance.check import check_traces, shrunken
-    from medusa_conformance.check_document import Run, check_document
+    from medusa_conformance.check_document import Run
     from medusa_conformance.expected import load_expectations
-    from medusa_conformance.folding import fold
+    from medusa_conformance.judging import judge_target, keep
 
-    started = time.perf_counter()
     expectations = () if expected is None else load_expectations(expected)
-    chosen = chosen_contracts(contracts)
     if report is not None:
         reports.open_report(report)
-    traces = traces_of(target)
-    if traces is not None:
-        judged = check_traces(traces, chosen)
-        causes = fold(judged.tally.findings)
-    else:
-        engine = target_of(target, timeout)
-        with progress_bar("asking the engine what it is") as progress:
-            judged = run(engine, chosen, seed, max_examples, workers(), progress)
-            causes = fold(judged.tally.findings)
-            if causes:
-                progress("shrinking findings", 0, len(causes))
-                causes = shrunken(engine, causes)
-    document = check_document(
-        judged,
-        Run(chosen, seed, max_examples),
-        expectations,
-        causes,
-        time.perf_counter() - started,
-        datetime.now(UTC).date(),
-    )
+    run = Run(chosen_contracts(contracts), seed, max_examples)
+    engine = traces_of(target) or target_of(target, timeout)
+    with progress_bar("asking the engine what it is") as progress:
+        document = judge_target(engine, run, expectations, workers(), progress)
     keep(document, report)
     show(document, as_json, render_check.checked)
     return Verdict(document["verdict"]).exit_code
-
-
-def keep(document: dict[str, Any], report: Path | None) -> None:
-    """Write the report; without one, the findings alone. Their replay lines name the files."""
-    from medusa_conformance import reports
-
-    if report is None and not document["findings"]:
-        return
-    folder = KEPT if report is None else report
-    for entry in document["findings"]:
-        name = entry["replay"].rpartition(" ")[2]
-        entry["replay"] = f"medusa-oracles replay {shlex.quote(str(folder / name))}"
-    if report is None:
-        reports.open_report(folder)
-        reports.write_findings(folder, document["findings"])
-    else:
-        reports.write_report(folder, document)
 
 
 def traces_of(target: tuple[str, ...]) -> Path | None:
