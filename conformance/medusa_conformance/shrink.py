@@ -18,7 +18,7 @@ from medusa_spec.coordinate import Coordinate
 from medusa_spec.errors import InputError
 from medusa_spec.loading import coordinate_from
 
-TRIALS = 40
+TRIALS = 60
 """Smaller coordinates that are tried for one cause; each is a line of an engine."""
 
 ALL_TRIALS = 200
@@ -113,7 +113,7 @@ def _plainer(document: Document) -> Iterator[Document]:
 
 
 def _fewer_paths(document: Document) -> Iterator[Document]:
-    """One branch of the root alone, or moved up, half of the rows, or all but one subtree."""
+    """One branch of the root alone, or moved up, fewer leaves, or all but one subtree."""
     paths = sorted(document["paths"], key=lambda p: (len(p), p))
     for branch in [path for path in paths if len(path) == 1]:
         kept = [path for path in paths if path[:1] == branch]
@@ -122,9 +122,14 @@ def _fewer_paths(document: Document) -> Iterator[Document]:
     if len({path[0] for path in paths}) == 1:
         # One branch is left, and its top may not matter.
         yield _moved(document, {tuple(path): path[1:] for path in paths if len(path) > 1})
-    # The first half of the canonical order is a tree, for every parent stands before its children.
-    if len(paths) > 3:
-        yield _with_paths(document, paths[: len(paths) // 2])
+    inner = [path[:-1] for path in paths]
+    leaves = [path for path in paths if path not in inner]
+    for parts in (2, 4):
+        share = len(leaves) // parts
+        for start in range(0, share * parts, max(share, 1)):
+            gone = leaves[start : start + share]
+            if share > 1:
+                yield _with_paths(document, [path for path in paths if path not in gone])
     for root in reversed(paths):
         yield _with_paths(document, [path for path in paths if path[: len(root)] != root])
 
