@@ -135,10 +135,10 @@ def _idle(code: str, tally: Tally) -> tuple[str, str]:
         if stage in record.unsupported:
             said = next(iter(record.unsupported[stage]))
             return "not-exercised", f"{stage} is not supported: {said}"
-    for name, stage in zip(lacking, map(stage_of, lacking), strict=True):
-        if not record.calls[stage]:
-            return "not-exercised", f"{stage} was never asked"
-        return "not-exercised", f"{stage} shows no {name.partition('.')[2]}"
+    if lacking:
+        stage, shown = stages[0], lacking[0].partition(".")[2]
+        asked = f"{stage} shows no {shown}" if record.calls[stage] else f"{stage} was never asked"
+        return "not-exercised", asked
     return "not-exercised", "nothing that the engine showed called for it"
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from medusa_conformance import remote
+from medusa_conformance.runner import Setting, judge_coordinates, reference_factory
+from medusa_manifests import load
 from medusa_spec.documents import schema_errors
 
 EXITS = {"pass": 0, "fail": 1, "inconclusive": 2}
@@ -179,6 +181,15 @@ def test_rounding_is_granted_to_who_declares_it(judged: Judged) -> None:
     document = judged("HalvedAndSaysSo")
     assert (document["verdict"], document["dtype"]) == ("pass", "float16")
     assert document["dialect"] == {"dtype": "float16"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_granted_is_what_a_real_pass_needs(dtype: Any) -> None:
+    setting = Setting("cpu", dtype)
+    few = [load(name) for name in ("six-node", "verification-p5", "long-prefix", "two-blocks")]
+    tally = judge_coordinates(reference_factory(setting), few, setting)
+    assert tally.executed["VERIFICATION.PATH_LOGITS"] == len(few)
+    assert (tally.failed, tally.crashes) == ({}, [])
 
 
 # Out of order
