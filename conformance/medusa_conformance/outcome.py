@@ -9,9 +9,13 @@ from typing import Any
 
 from medusa_conformance.checkout import is_pinned
 from medusa_spec.registry import invariants
+from medusa_spec.stages import STAGES
 
 NAMED = 6
 """Things that a sentence names before it counts the rest."""
+
+ABSENT = "the engine has no "
+"""How the reason of an invariant begins that asks for a stage which is not there."""
 
 # Neither XML nor a page can hold control characters and halves of characters, and marks that turn
 # the direction of writing would make a page say what its source does not.
@@ -124,7 +128,8 @@ def _sentences(found: Mapping[str, Any]) -> Iterator[str]:
         times = sum(incident["times"] for incident in found["incidents"])
         yield f"The engine gave no usable answer {counted(times, 'time')}."
     if by_status["not-exercised"]:
-        yield f"{len(by_status['not-exercised'])} not exercised{_why(found)}."
+        idle = by_status["not-exercised"]
+        yield f"{len(idle)} not exercised{_why(idle)}."
     if found["mutants"]:
         killed = sum(mutant["killed"] for mutant in found["mutants"])
         many = f"{killed} of {counted(len(found['mutants']), 'mutant')}"
@@ -133,9 +138,15 @@ def _sentences(found: Mapping[str, Any]) -> Iterator[str]:
         yield "The checkout is not the pinned release."
 
 
-def _why(found: Mapping[str, Any]) -> str:
-    absent = [stage["stage"] for stage in found["capabilities"] if not stage["present"]]
-    return f", because the engine has no {listed(absent, 'or')}" if absent else ""
+def _why(idle: Sequence[Mapping[str, Any]]) -> str:
+    """The stages for want of which invariants were not exercised; of others a report has more."""
+    reasons = [row["reason"] for row in idle if (row["reason"] or "").startswith(ABSENT)]
+    named = {stage for text in reasons for stage in text.removeprefix(ABSENT).split(", ")}
+    if not named:
+        return ""
+    absent = listed([stage for stage in STAGES if stage in named], "or")
+    some = f"{len(reasons)} of them " if len(reasons) < len(idle) else ""
+    return f", {some}because {ABSENT}{absent}"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -12,14 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from medusa_conformance.finding_text import finding_lines
-from medusa_conformance.outcome import outcome, summary
+from medusa_conformance.outcome import ABSENT, outcome, summary
 from medusa_conformance.render import COLOURS, columns, finding
 from medusa_spec.errors import one_line
 
 OUTCOMES = {"fixed": "green", "still-failing": "red", "error": "yellow"}
-
-ABSENT = "the engine has no "
-"""How the reason of an invariant begins that asks for a stage which is not there."""
 
 LISTED = 8
 """Incidents that are listed; the report has all of them."""

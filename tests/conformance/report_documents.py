@@ -250,7 +250,9 @@ def inconclusive() -> dict[str, Any]:
         "inconclusive",
         idle("round", "heads") | dict.fromkeys(codes, "incompetent"),
         absent=("apply_heads", "align_heads", "generate"),
-        reasons=dict.fromkeys(codes, "verify hung"),
+        reasons=dict.fromkeys(codes, "verify hung")
+        | dict.fromkeys(idle("round"), "the engine has no generate, forward")
+        | dict.fromkeys(idle("heads"), "apply_heads is not supported: no heads"),
         target={
             "kind": "command",
             "text": "node engine.mjs --fast",

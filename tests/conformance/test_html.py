@@ -167,12 +167,12 @@ def test_sentences_that_a_verdict_rests_on(report_documents: ModuleType) -> None
         "47 of 82 invariants executed on 89 coordinates; 5 of them failed."
         " 1 failed as expected. 1 passed though expected to fail."
         " 1 entry of the expected failures does not hold."
-        " 35 not exercised, because the engine has no commit, cache, forward or generate."
+        " 35 not exercised, because the engine has no commit."
     )
     assert said("inconclusive") == (
         "42 of 82 invariants executed on 89 coordinates; none of them failed."
         " 20 got no verdict, because the engine gave no usable answer."
-        " 20 not exercised, because the engine has no apply_heads, align_heads or generate."
+        " 20 not exercised, 11 of them because the engine has no forward or generate."
     )
     mutants = len(report_documents.verification()["mutants"])
     assert said("verification").endswith(

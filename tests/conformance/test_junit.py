@@ -102,7 +102,7 @@ def test_a_failure_brings_its_finding(report_documents: ModuleType) -> None:
     text = case(root, "tree", code)[0].text or ""
     for part in ("row 4, key 1", "expected   True", "observed   False", "T3 of spec/tree.md", "<--"):
         assert part in text
-    assert text.endswith("replay    medusa-oracles replay findings/01-TREE.MASK_IS_ANCESTRY.json")
+    assert text.endswith("replay     medusa-oracles replay findings/01-TREE.MASK_IS_ANCESTRY.json")
 
 
 def test_what_follows_from_a_finding_fails_and_says_so(report_documents: ModuleType) -> None:
