@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -90,20 +90,25 @@ def check(
     except Incident as incident:
         return _speechless(target, contracts, incident)
     description, dialect = described.description, described.dialect
-    coordinates = [*frozen_coordinates(), *random_coordinates(max_examples, seed)]
-    chunks = [coordinates[start : start + CHUNK] for start in range(0, len(coordinates), CHUNK)]
     # Spawned, not forked: nothing of this process, such as a child's pipes, is in the workers.
     begin = _Worker(target, described, frozenset(contracts))
     with ProcessPoolExecutor(
-        min(workers, len(chunks)), get_context("spawn"), initializer=_begin, initargs=(begin,)
+        workers, get_context("spawn"), initializer=_begin, initargs=(begin,)
     ) as pool:
-        pending: list[Future[Tally]] = [pool.submit(_judge, chunk) for chunk in chunks]
+        pending = _submitted(pool, frozen_coordinates())
+        # Drawn while the workers begin: both take seconds.
+        pending += _submitted(pool, random_coordinates(max_examples, seed))
         for done, _ in enumerate(as_completed(pending), 1):
             progress(description.name, done, len(pending))
     tally = Tally()
     for judged in pending:
         tally.add(judged.result())
     return Judged(target.text, target.document(), description, dialect, contracts, tally)
+
+
+def _submitted(pool: Executor, coordinates: Sequence[Coordinate]) -> list[Future[Tally]]:
+    starts = range(0, len(coordinates), CHUNK)
+    return [pool.submit(_judge, coordinates[start : start + CHUNK]) for start in starts]
 
 
 def _speechless(target: Target, contracts: tuple[str, ...], incident: Incident) -> Judged:

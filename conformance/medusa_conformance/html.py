@@ -17,8 +17,8 @@ from markupsafe import Markup
 from medusa_conformance.drawing import Drawings
 from medusa_conformance.outcome import counted, outcome, place_of, summary
 from medusa_conformance.picture import STYLE
+from medusa_conformance.runner import mutations
 from medusa_conformance.values import cut, shown, sides
-from medusa_mutations import mutations
 from medusa_spec.registry import CONTRACTS, invariants
 
 SIGNS = {

@@ -16,6 +16,7 @@ from medusa_conformance.runner import (
     Setting,
     Tally,
     judge_coordinates,
+    mutations,
     reference_factory,
 )
 from medusa_conformance.targets import Target
@@ -94,8 +95,6 @@ def _judge(document: Mapping[str, Any], coordinate: Coordinate, timeout: float) 
         judged: Judged = check_traces(Path(target["path"]), CONTRACTS)
         return judged.tally
     if target["kind"] in ("reference", "mutant"):
-        from medusa_mutations import mutations
-
         mutation = None
         if target["kind"] == "mutant":
             if target["id"] not in mutations():

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import medusa_spec
 from medusa_conformance.checkout import is_pinned
@@ -15,14 +15,16 @@ from medusa_conformance.finding_file import file_name, finding_documents
 from medusa_conformance.folding import fold
 from medusa_conformance.html import html
 from medusa_conformance.junit import junit
-from medusa_conformance.runner import MutantResult, Verification
+from medusa_conformance.runner import MutantResult, Verification, mutations
 from medusa_conformance.versions import suite_commit, versions
-from medusa_mutations import Mutation, mutations
 from medusa_oracles import oracles
 from medusa_spec.documents import validate
 from medusa_spec.errors import InputError
 from medusa_spec.findings import Verdict
 from medusa_spec.registry import invariants
+
+if TYPE_CHECKING:
+    from medusa_mutations import Mutation
 
 
 def verification_document(

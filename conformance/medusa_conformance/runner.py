@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import medusa_manifests
 from medusa_conformance.isolation import Record
 from medusa_conformance.line import Crash, Factory, Line
-from medusa_mutations import Mutation, mutations
 from medusa_oracles import judge
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.findings import Finding, Verdict
 from medusa_spec.registry import CONTRACTS, SIGHTS, Sight, invariants
 from medusa_spec.trace import Trace
+
+if TYPE_CHECKING:
+    from medusa_mutations import Mutation
 
 Device: TypeAlias = Literal["cpu", "cuda"]
 DType: TypeAlias = Literal["float64", "float32", "float16", "bfloat16"]
@@ -181,6 +183,13 @@ def line_of(factory: Factory, coordinate: Coordinate, setting: Setting) -> Line:
     """The line of one coordinate, with the tolerances of the run's dtype."""
     forward = medusa_manifests.tolerance(setting.dtype)
     return Line(coordinate, factory, forward, medusa_manifests.tolerance("policy"))
+
+
+def mutations() -> Mapping[str, Mutation]:
+    """The catalog. It brings torch with it, which judging somebody's engine does without."""
+    from medusa_mutations import mutations as catalog
+
+    return catalog()
 
 
 def judge_mutant(
