@@ -3,21 +3,35 @@
     python docs/make_pictures.py
 
 `verify.svg` is `medusa-oracles verify --contract tree` as a terminal shows it; `six-node.svg` is
-what `medusa-oracles derive --picture` makes of the manifest `six-node`.
+what `medusa-oracles derive --picture` makes of the manifest `six-node`; `report.png` is the page of
+`medusa-oracles check --report` as Chromium shows it, of an engine whose mask is causal.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from medusa_conformance import render, reports, runner
-from medusa_conformance.cli import derive_manifest, workers
+from medusa_conformance.check_document import Run
+from medusa_conformance.cli import derive_manifest
+from medusa_conformance.cli_common import workers
 from medusa_conformance.files import write_text
+from medusa_conformance.judging import judge_target, keep
 from medusa_conformance.picture import draw
+from medusa_conformance.targets import Target
+from medusa_oracles.tree import derive_tree
+from medusa_spec.arrays import RankPath
+from medusa_spec.coordinate import Coordinate, RetrievalOrder
 from medusa_spec.documents import load_document
 
 DOCS = Path(__file__).resolve().parent
@@ -27,13 +41,33 @@ WIDTH = 116
 """Columns: what the widest form of the kill matrix of this contract takes."""
 
 EXAMPLES = 60
-"""The command's own default."""
+"""The commands' own default."""
+
+PAGE = "820,1150"
+"""Width and height of the part of the page that is shown."""
+
+
+class CausalMask:
+    """An engine that takes a causal triangle for the mask of its tree."""
+
+    name = "my engine"
+
+    def __init__(self, coordinate: Coordinate, capacity: int) -> None: ...
+
+    def compile_tree(
+        self, paths: Sequence[RankPath], topk: int, order: RetrievalOrder, sentinel: int
+    ) -> dict[str, Any]:
+        """The right buffers, but for the mask."""
+        made = derive_tree(paths, topk, order, sentinel)
+        causal = np.tril(np.ones_like(made.mask))
+        return {"slots": made.slots, "mask": causal, "depths": made.depths}
 
 
 def main() -> None:
-    """Both pictures."""
+    """All pictures."""
     draw(derive_manifest(load_document(MANIFEST), MANIFEST), DOCS / "six-node.svg")
     write_text(DOCS / "verify.svg", verification())
+    photograph(DOCS / "report.png")
 
 
 def verification() -> str:
@@ -47,6 +81,20 @@ def verification() -> str:
     # A picture asks no other server for a font.
     picture = console.export_svg(title=COMMAND, unique_id="verify")
     return re.sub(r"\s*@font-face \{.*?\}", "", picture, flags=re.DOTALL)
+
+
+def photograph(picture: Path) -> None:
+    """The page of a report, from the browser."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        raise SystemExit("no Chromium")
+    target = Target.module(f"{Path(__file__).stem}:{CausalMask.__name__}", DOCS, 30)
+    with tempfile.TemporaryDirectory() as folder:
+        document = judge_target(target, Run(("tree",), 0, EXAMPLES), (), workers())
+        keep(document, Path(folder))
+        flags = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
+        page = (f"--window-size={PAGE}", f"--screenshot={picture}", f"{folder}/report.html")
+        subprocess.run([browser, *flags, *page], check=True, stderr=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from medusa_spec.registry import invariants
+
 ADAPTER, TEST = "medusa_adapter.py", "test_medusa.py"
 STUB_LINES, CONNECTING_LINES = 40, 20
 
@@ -115,6 +117,15 @@ def test_untouched_it_is_inconclusive_and_says_what_to_do(
         r"^INCONCLUSIVE  None of \d+ invariants was executed", answer.out, re.MULTILINE
     )
     assert not (stub / ".medusa").exists()
+
+
+def test_the_test_that_is_written_skips_and_is_not_green(stub: Path, python: Any) -> None:
+    plugin = ("-p", "no:medusa", "-p", "medusa_conformance.pytest_plugin")
+    done = python("-m", "pytest", *plugin, "-q", "-rs", f"--rootdir={stub}", stub / TEST)
+    assert done.returncode == 1
+    assert f"1 failed, {len(invariants())} skipped" in done.stdout
+    assert "connect select in medusa_adapter.py" in done.stdout
+    assert "INCONCLUSIVE" in done.stdout
 
 
 def test_its_comments_connect_an_engine(stub: Path, judged: Callable[[Path], Any]) -> None:

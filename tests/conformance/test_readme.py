@@ -2,78 +2,169 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
+from datetime import date
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
+import medusa_manifests
 from medusa_conformance.cli import derive_manifest
+from medusa_conformance.expected import load_expectations
 from medusa_conformance.picture import draw
 from medusa_mutations import mutations
 from medusa_spec.documents import load_document
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```console\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-SECONDS = re.compile(r"\b\d+\.\d s$", re.MULTILINE)
+FENCE = re.compile(r"^```([a-z]+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+TIMES = re.compile(r"\b\d+\.\d+ ?s( \(\d+:\d\d:\d\d\))?$", re.MULTILINE)
+
+# Installed, the plugin is there already; from a checkout it must be named.
+PLUGIN = "-p no:medusa -p medusa_conformance.pytest_plugin"
+
+WALK = "Point it at your engine"
+WALKED = FENCE.findall(README.split(f"## {WALK}\n")[1].split("\n## ")[0])
+"""The blocks of the walk-through, which go on where the one before them ended."""
+
+BLOCKS = [text for kind, text in FENCE.findall(README) if kind == "console"]
+ALONE = [text for text in BLOCKS if ("console", text) not in WALKED]
 
 
 def commands(block: str) -> list[str]:
     return [line[2:] for line in block.splitlines() if line.startswith("$ ")]
 
 
-def run(block: str, folder: Path) -> str:
-    """Every command of a block in one shell, and all that they print."""
-    (folder / "manifests").symlink_to(ROOT / "manifests")
+def printed(block: str) -> str:
+    """What a block shows behind its commands, whatever time it took."""
+    return TIMES.sub("T s", "".join(x for x in block.splitlines(True) if not x.startswith("$ ")))
+
+
+def run(block: str, folder: Path) -> tuple[str, Path]:
+    """Every command of a block in one shell: all that they print, and where they ended."""
     python = shlex.quote(sys.executable)
     # A checkout need not be installed: the command is its module.
-    lines = [f'medusa-oracles() {{ {python} -m medusa_conformance.cli "$@"; }}', *commands(block)]
+    lines = [
+        f'medusa-oracles() {{ {python} -m medusa_conformance.cli "$@"; }}',
+        f'pytest() {{ {python} -m pytest {PLUGIN} "$@"; }}',
+        *commands(block),
+        'pwd > "$ENDED"',
+    ]
     path = os.pathsep.join(filter(None, sys.path))
+    ended = folder / ".ended"
+    env = {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8", "COLUMNS": "80", "ENDED": str(ended)}
     done = subprocess.run(
         ["bash", "-c", "\n".join(lines)],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
+        env=os.environ | env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
     )
-    return done.stdout.decode("utf-8")
+    return TIMES.sub("T s", done.stdout.decode("utf-8")), Path(ended.read_text("utf-8").strip())
+
+
+def edit(diff: str, folder: Path) -> None:
+    """Change the file that a diff names: its lines that go, each hunk once, for those that come."""
+    head, *hunks = diff.split("@@\n")
+    path = folder / head.removeprefix("--- ").strip()
+    text = path.read_text("utf-8")
+    for hunk in hunks:
+        old, new = (
+            "".join(line[1:] for line in hunk.splitlines(True) if line[0] in signs)
+            for signs in ("- ", "+ ")
+        )
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    path.write_text(text, "utf-8")
+
+
+def added(diff: str) -> int:
+    return sum(line.startswith("+") for line in diff.splitlines())
 
 
 def test_blocks_are_found() -> None:
     called = [command for block in BLOCKS for command in commands(block)]
     named = {shlex.split(command)[1] for command in called if command.startswith("medusa-oracles")}
-    assert named == {"verify", "derive", "explain", "mutants"}
+    assert named == {"init", "check", "replay", "verify", "derive", "explain"}
     assert README.count("```console") == len(BLOCKS)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: commands(block)[-1])
+def test_the_walk_through_ends_as_it_is_shown(tmp_path: Path) -> None:
+    folder, connected = tmp_path, 0
+    for kind, text in WALKED:
+        if kind == "console":
+            said, folder = run(text, folder)
+            assert said == printed(text)
+        elif kind == "diff":
+            edit(text, tmp_path)
+            connected += added(text) if "medusa_adapter.py" in text else 0
+        else:
+            name = text.splitlines()[0].removeprefix("# ")
+            (tmp_path / name).write_text(text, "utf-8")
+    assert {kind for kind, _ in WALKED} == {"console", "diff", "python"}
+    assert 0 < connected <= 20
+
+
+@pytest.mark.parametrize("block", ALONE, ids=lambda block: commands(block)[-1])
 def test_commands_print_what_the_readme_shows(block: str, tmp_path: Path) -> None:
-    shown = "".join(line for line in block.splitlines(True) if not line.startswith("$ "))
-    assert SECONDS.sub("T s", run(block, tmp_path)) == SECONDS.sub("T s", shown)
+    if " node " in block and shutil.which("node") is None:
+        pytest.skip("Node.js is not installed")
+    for name in ("manifests", "conformance"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    assert run(block, tmp_path)[0] == printed(block)
+
+
+def test_a_server_writes_what_is_judged(
+    call: Callable[..., Any], six_node: dict[str, Any], tmp_path: Path
+) -> None:
+    (code,) = (text for kind, text in FENCE.findall(README) if "write_trace" in text)
+    tree = np.array(six_node["attention_mask"], bool)
+    given = {
+        "tokens": [41, 42, 43],
+        "paths": six_node["paths"],
+        "policy": medusa_manifests.load("six-node").policy,
+        "mask": np.concatenate([np.ones((6, 3), bool), tree], axis=1),
+        "positions": 3 + np.array(six_node["position_ids"]),
+        "number": 7,
+    }
+    exec(code, given)
+    assert [file.name for file in (tmp_path / "traces").iterdir()] == ["000007.npz"]
+    document = json.loads(call("check", "traces/", "--json").out)
+    executed = {row["code"] for row in document["invariants"] if row["executed"]}
+    assert {"VERIFICATION.POSITION", "VERIFICATION.RECTANGULAR_MASK"} <= executed
+    assert document["verdict"] == "pass"
+
+
+def test_a_test_of_ones_own_is_the_one_that_init_writes() -> None:
+    (shown,) = (text for kind, text in FENCE.findall(README) if "parametrize_with_" in text)
+    stub = ROOT / "conformance" / "medusa_conformance" / "test_stub.txt"
+    written = re.sub(r'^ *""".*?"""\n', "", stub.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert written.strip() == shown.strip()
+
+
+def test_the_expected_failure_is_one_that_there_may_be(tmp_path: Path) -> None:
+    ((_, text),) = (found for found in FENCE.findall(README) if found[0] == "yaml")
+    (tmp_path / "expected.yaml").write_text(text, "utf-8")
+    (entry,) = load_expectations(tmp_path / "expected.yaml")
+    count = {entry.invariant: 1}
+    assert entry.outcome(count, count, date.today()) == "as-expected"
 
 
 def test_every_mutant_that_is_named_exists() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \|", README, re.MULTILINE)
     assert len(rows) == 6
     assert set(rows) <= set(mutations())
-
-
-def links() -> Iterator[str]:
-    for target in re.findall(r"\]\(([^)]+)\)", README):
-        yield target.partition("#")[0]
-
-
-def test_every_link_leads_somewhere() -> None:
-    found = list(links())
-    assert "spec/README.md" in found
-    assert [target for target in found if not (ROOT / target).exists()] == []
 
 
 def test_folders_of_the_house_are_there() -> None:
@@ -88,6 +179,12 @@ def test_the_drawn_tree_is_what_is_drawn_now(tmp_path: Path) -> None:
     draw(derive_manifest(load_document(manifest), manifest), tmp_path / "six-node.svg")
     drawn = (tmp_path / "six-node.svg").read_text("utf-8")
     assert (ROOT / "docs" / "six-node.svg").read_text("utf-8") == drawn
+
+
+def test_the_pictured_page_is_a_small_picture() -> None:
+    picture = (ROOT / "docs" / "report.png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n")
+    assert len(picture) < 150_000
 
 
 def test_the_pictured_run_passed_and_has_every_mutant() -> None:
