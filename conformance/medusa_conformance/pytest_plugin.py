@@ -140,7 +140,8 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take the folder that a controller of pytest-xdist has named."""
+    """Take the folder that a controller of pytest-xdist has named, and no other session's."""
+    os.environ.pop("MEDUSA_SHARED", None)
     shared = getattr(config, "workerinput", {}).get("medusa_shared")
     if shared is not None:
         os.environ["MEDUSA_SHARED"] = shared

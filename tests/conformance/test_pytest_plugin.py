@@ -170,3 +170,14 @@ def test_a_file_of_tests_has_a_case_for_each_invariant(session: Session, tmp_pat
     assert (done.returncode, counts(done)) == (1, "2 failed, 8 passed, 1 skipped")
     assert "test_own.py::test_invariant[TREE.POSITION_IS_DEPTH]" in done.stdout
     assert "test_own.py::test_invariant[VERDICT]" in done.stdout
+
+
+def test_a_session_inside_another_shares_nothing_with_it(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    monkeypatch.setenv("MEDUSA_SHARED", str(shared))
+    done = session("-q", *FEW, "-k", "SLOT", "--medusa-engine", "engines:Right")
+    assert (done.returncode, counts(done)) == (0, "1 passed, 82 deselected")
+    assert list(shared.iterdir()) == []
