@@ -12,6 +12,9 @@ from medusa_spec.coordinate import Policy
 from medusa_spec.dialect import Dialect
 from medusa_spec.errors import Unsupported
 
+FAR_BELOW = -1000.0
+"""An additive mask hides what is at most this: no logits are so far apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -31,6 +34,8 @@ class Order:
 
     def physical(self, rows: Array, committed: int) -> Array:
         """Physical cache rows, those of the staged tree as if it were staged canonically."""
+        if rows.dtype.kind not in "iu":
+            return rows
         staged = rows - committed
         within = (staged >= 0) & (staged < len(self.rows))
         moved: Array = np.where(within, committed + self.back[np.where(within, staged, 0)], rows)
@@ -61,38 +66,68 @@ def leaves_of(paths: Sequence[RankPath]) -> tuple[RankPath, ...]:
     return tuple(path for path in paths if path not in inner)
 
 
-def visibility(mask: Array, dialect: Dialect) -> BoolArray:
-    """A mask of any form as booleans, true where the row sees the column."""
-    plain = mask.reshape(mask.shape[-2:]) if mask.ndim > 2 else mask
-    seen: BoolArray = plain != 0
-    if dialect.mask == "additive":
-        seen = plain == 0
-    elif dialect.mask != "boolean":
+def visibility(mask: Array, dialect: Dialect, columns: int) -> BoolArray:
+    """A mask of any form as booleans, true where the row sees the column, `[..., columns]`."""
+    seen: BoolArray
+    if dialect.mask == "boolean":
+        seen = mask != 0
+    elif dialect.mask == "additive":
+        # As attention takes it: batch and attention heads, of one entry each, may stand before.
+        while mask.ndim > 2 and len(mask) == 1:
+            mask = mask[0]
+        # What is not far below zero hides nothing, so it counts as seen.
+        seen = ~(mask <= FAR_BELOW)
+    elif mask.ndim not in (1, 2) or mask.dtype.kind not in "biu":
+        seen = mask != 0
+    else:
+        # One word a row may come without an axis of its own.
+        words = mask.reshape(len(mask), 1 if mask.ndim == 1 else mask.shape[1])
         bits = int(dialect.mask.removeprefix("packed"))
-        spread = plain.astype(np.int64)[..., None] >> np.arange(bits) & 1
+        spread = words.astype(np.int64)[..., None] >> np.arange(bits) & 1
         # Words may be wider than the rows are many; what is behind them is nobody's column.
-        seen = spread.reshape(len(plain), -1).astype(np.bool_)
+        seen = spread.reshape(len(words), words.shape[1] * bits)[:, :columns] != 0
     return seen
 
 
 def tree_mask(mask: Array, dialect: Dialect, nodes: int) -> BoolArray:
     """The mask of a tree as `[N, N]` booleans, the root's row and column with it."""
-    seen = visibility(mask, dialect)
     if dialect.mask_root == "present":
-        return seen[:, :nodes] if dialect.mask.startswith("packed") else seen
-    if seen.shape[0] != nodes - 1:
+        return visibility(mask, dialect, nodes)
+    if nodes == 1 and mask.size == 0:
+        return np.ones((1, 1), np.bool_)
+    seen = visibility(mask, dialect, nodes - 1)
+    if seen.ndim != 2:
         return seen
-    whole = np.zeros((nodes, nodes), np.bool_)
+    # Also where a root is there already: the mask has then a row too many, as it should be found.
+    whole = np.zeros((1 + seen.shape[0], 1 + seen.shape[1]), np.bool_)
     whole[:, 0] = True
-    whole[1:, 1:] = seen[:, : nodes - 1]
+    whole[1:, 1:] = seen
     return whole
 
 
 def canonical_slots(slots: IntArray, stride: int, topk: int) -> IntArray:
-    """Slots of depths `stride` apart as slots of depths TOPK apart (clause T2)."""
+    """Slots of depths `stride` apart as slots of depths TOPK apart (clause T2).
+
+    What has no slot there, such as rank TOPK and those behind it, comes negated: any other number
+    would be the slot of some other node.
+    """
     behind = slots - 1
-    moved: IntArray = np.where(slots > 0, 1 + behind // stride * topk + behind % stride, slots)
-    return moved
+    depth, rank = behind // stride, behind % stride
+    moved = np.where(rank < topk, 1 + depth * topk + rank, -slots)
+    canonical: IntArray = np.where(slots > 0, moved, slots)
+    return canonical
+
+
+def canonical_table(table: IntArray, stride: int, topk: int) -> IntArray:
+    """A candidate table of slots `stride` apart with TOPK slots a head.
+
+    Of another length, it comes out with another number of slots than there should be.
+    """
+    if table.ndim != 1:
+        return table
+    begins = range(1, len(table), stride)
+    levels = [table[begin : begin + min(stride, topk)] for begin in begins]
+    return np.concatenate([table[:1], *levels])
 
 
 def row_order(paths: Sequence[RankPath] | None, canonical: Sequence[RankPath]) -> IntArray:
@@ -112,6 +147,8 @@ def retrieval_order(retrieval: Array, canonical: IntArray) -> IntArray:
 
     The identity where the engine has other paths: they are then judged as they stand.
     """
+    if retrieval.ndim != 2:
+        return np.arange(len(canonical))
     real = [tuple(row[row >= 0].tolist()) for row in retrieval]
     wanted = [tuple(row[row >= 0].tolist()) for row in canonical]
     if sorted(real) != sorted(wanted):
@@ -119,15 +156,13 @@ def retrieval_order(retrieval: Array, canonical: IntArray) -> IntArray:
     return np.array([real.index(row) for row in wanted], np.int64)
 
 
-def fitted(rows: Array, width: int, padding: int) -> Array:
-    """`[R, width]` of `[R, W]`: columns of nothing but padding go or come."""
-    if rows.shape[1] > width and (rows[:, width:] < 0).all():
-        return rows[:, :width]
-    missing = width - rows.shape[1]
-    if missing <= 0:
+def narrowed(rows: Array, width: int, pad_token: int | None = None) -> Array:
+    """`[R, width]` of wider rows, where nothing but padding goes; else as they are."""
+    if rows.ndim != 2 or rows.shape[1] <= width:
         return rows
-    filling = np.full((len(rows), missing), padding, rows.dtype)
-    return np.concatenate([rows, filling], axis=1)
+    behind = rows[:, width:]
+    padding = (behind < 0) | (False if pad_token is None else behind == pad_token)
+    return rows[:, :width] if padding.all() else rows
 
 
 def probabilities(path_logits: FloatArray, policy: Policy) -> FloatArray:

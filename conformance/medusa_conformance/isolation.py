@@ -29,6 +29,10 @@ class Record:
     calls: Counter[str] = field(default_factory=Counter)
     unsupported: dict[str, Counter[str]] = field(default_factory=dict)
 
+    def decline(self, stage: str, reason: Unsupported) -> None:
+        """Take down what a stage was not made for."""
+        self.unsupported.setdefault(stage, Counter())[str(reason)] += 1
+
     def add(self, other: Record) -> None:
         """Take in what another process recorded."""
         self.present |= other.present
@@ -49,8 +53,8 @@ class Isolated:
         self._engine = engine
         # An engine that is `apart` was sent what it is given, and its answers were read.
         self._copy = _same if getattr(engine, "apart", None) is True else deepcopy
-        self._record = Record() if record is None else record
-        self._record.present |= {name for name in STAGES if self.has(name)}
+        self.record = Record() if record is None else record
+        self.record.present |= {name for name in STAGES if self.has(name)}
 
     def has(self, *stages: str) -> bool:
         """Whether the engine has every one of `stages`."""
@@ -61,7 +65,7 @@ class Isolated:
             raise AttributeError(name)
         if not self.has(name):
             raise Missing(name)
-        stage, record, copy = getattr(self._engine, name), self._record, self._copy
+        stage, record, copy = getattr(self._engine, name), self.record, self._copy
 
         def call(*given: Any) -> Any:
             record.calls[name] += 1
@@ -70,7 +74,7 @@ class Isolated:
             except (Refused, Incident):
                 raise
             except Unsupported as reason:
-                record.unsupported.setdefault(name, Counter())[str(reason)] += 1
+                record.decline(name, reason)
                 raise
             except (Exception, SystemExit) as error:
                 raise Incident("crash", name, f"{type(error).__name__}: {error}") from error

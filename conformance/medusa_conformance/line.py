@@ -32,7 +32,12 @@ from medusa_conformance.isolation import Isolated, Missing, Record
 from medusa_conformance.probes import unlawful_documents
 from medusa_conformance.rounds import decoding, filled
 from medusa_conformance.translation import Engine, Translated
-from medusa_conformance.unlawful import unlawful_commit, unlawful_logits, unlawful_staging
+from medusa_conformance.unlawful import (
+    is_refusal,
+    unlawful_commit,
+    unlawful_logits,
+    unlawful_staging,
+)
 from medusa_oracles.posterior import derive_selection
 from medusa_oracles.proposal import derive_proposal, derive_table
 from medusa_oracles.tree import gather_rows, tree_of
@@ -185,12 +190,17 @@ class Line:
         # What is expected of a round is the judge's, and no part of what an engine is given.
         engine, document = self.engine(), replace(self.coordinate, expected={}).document()
         other_order = document | {"paths": document["paths"][::-1]}
-        for given in (document, other_order, *unlawful_documents(document)):
+        lawful = document, other_order
+        for given in (*lawful, *unlawful_documents(document)):
             seen: dict[str, Any] = {"coordinate.given": given, "coordinate.refused": None}
             try:
                 admitted = engine.admit(given)
             except Refused as refusal:
                 seen["coordinate.refused"] = str(refusal)
+            except Incident as incident:
+                if given in lawful or not is_refusal(self, incident):
+                    raise
+                seen["coordinate.refused"] = incident.text
             else:
                 shown = {"admitted": admitted.document, "rows": admitted.rows}
                 seen |= {f"coordinate.{n}": v for n, v in shown.items() if v is not None}

@@ -17,19 +17,21 @@ from medusa_conformance.forms import (
     Order,
     branching_of,
     canonical_slots,
-    fitted,
+    canonical_table,
     leaves_of,
+    narrowed,
     probabilities,
     retrieval_order,
     row_order,
     tree_mask,
     visibility,
 )
-from medusa_conformance.isolation import Isolated
+from medusa_conformance.isolation import Isolated, Missing
 from medusa_oracles.tree import derive_tree
 from medusa_spec.arrays import Array, BoolArray, FloatArray, IntArray, RankPath
 from medusa_spec.coordinate import Coordinate, Policy
 from medusa_spec.dialect import Dialect
+from medusa_spec.errors import Unsupported
 from medusa_spec.stages import (
     CacheView,
     CommitPlan,
@@ -55,11 +57,15 @@ def fixed_policy(coordinate: Coordinate, dialect: Dialect) -> Coordinate:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A tree as it was handed out, as the engine gave it, and how the two correspond."""
+    """A tree as it was handed out, as the engine gave it, and how the two correspond.
+
+    `retrieval` `[R, W]` is what it should be, whatever the engine shows of its own.
+    """
 
     canonical: TreeBuffers
     own: TreeBuffers
     order: Order
+    retrieval: IntArray
 
 
 class Translated:
@@ -94,10 +100,10 @@ class Translated:
         self, paths: Sequence[RankPath], topk: int, retrieval: str, sentinel: int
     ) -> TreeBuffers:
         """The engine's buffers in canonical form."""
-        given = self._choices(paths)
+        given = self._choices("compile_tree", paths)
         own: TreeBuffers = self._engine.compile_tree(given, topk, retrieval, sentinel)
         truth = derive_tree(paths, topk, retrieval, sentinel)
-        made = self._canonical(own, truth, topk, sentinel)
+        made = self._canonical(own, truth, topk)
         self._trees.append(made)
         return made.canonical
 
@@ -112,12 +118,9 @@ class Translated:
         made = self._compiled(tree)
         found: Proposal = self._engine.propose(made.own, frontier, topk, sentinel)
         packed, candidates = found.packed, found.candidates
-        table = self._table(found.table, topk)
-        if packed is not None:
-            packed = _by(packed, made.order.rows, 0)
-        if candidates is not None and made.canonical.retrieval is not None:
+        if candidates is not None:
             candidates = self._unpadded(candidates, made, sentinel)
-        return Proposal(table, packed, candidates)
+        return Proposal(self._table(found.table, topk), _by(packed, made.order.rows, 0), candidates)
 
     def verify(self, tree: TreeBuffers, packed: IntArray) -> Verification:
         """The verification, by canonical rows and paths."""
@@ -133,8 +136,9 @@ class Translated:
         if physical is not None:
             physical = made.order.physical(physical, self._committed)
         path_logits = _by(found.path_logits, made.order.paths, 0)
-        if path_logits is not None and made.canonical.retrieval is not None:
-            path_logits = path_logits[:, : made.canonical.retrieval.shape[1]]
+        if path_logits is not None and self._dialect.retrieval == "own":
+            # Entries at padding mean nothing, so those of a column of it may go unread.
+            path_logits = path_logits[:, : made.retrieval.shape[1], ...]
         return Verification(
             logits=_by(found.logits, rows, 0),
             head_logits=_by(found.head_logits, rows, 1),
@@ -146,7 +150,7 @@ class Translated:
         )
 
     def select(self, candidates: IntArray, path_logits: FloatArray, policy: Policy) -> Selection:
-        """The winner among canonical paths; its accepted length counts suffix edges."""
+        """The winner among canonical paths; accepted lengths count suffix edges."""
         given = candidates
         if self._dialect.pad_token is not None:
             given = np.where(candidates < 0, self._dialect.pad_token, candidates)
@@ -154,9 +158,9 @@ class Translated:
         if self._dialect.posterior_input == "probabilities":
             judged = probabilities(path_logits, policy)
         found: Selection = self._engine.select(given, judged, policy)
-        if found.accepted is None:
-            return found
-        return replace(found, accepted=found.accepted - self._dialect.extra)
+        counted: dict[str, Any] = {"accepted": found.accepted, "lengths": found.lengths}
+        extra = self._dialect.extra
+        return replace(found, **{n: c - extra for n, c in counted.items() if c is not None})
 
     def commit(self, path: int, accepted: int, end_of_sequence: int | None) -> CommitPlan:
         """The commit of a canonical path, its rows by canonical numbers."""
@@ -180,12 +184,12 @@ class Translated:
         if not self._moved:
             unmoved: Any = None
             return replace(view, backing=unmoved)
-        if self._staged is None or view.backing is None:
+        if self._staged is None or view.backing is None or view.backing.ndim != 5:
             return view
         rows = self._staged.order.rows
         backing = view.backing.copy()
         staged = slice(self._committed, self._committed + len(rows))
-        backing[:, :, :, staged] = view.backing[:, :, :, staged][:, :, :, rows]
+        backing[:, :, :, staged] = _by(backing[:, :, :, staged], rows, 3)
         return replace(view, backing=backing)
 
     def generate(
@@ -198,20 +202,24 @@ class Translated:
         end_of_sequence: int | None,
     ) -> Decoded:
         """A whole generation, with a tree of the form that the engine takes."""
-        given = self._choices(paths)
+        given = self._choices("generate", paths)
         found: Decoded = self._engine.generate(
             prefix, how_many, given, topk, policy, end_of_sequence
         )
         return found
 
-    def _choices(self, paths: Sequence[RankPath]) -> Sequence[Any]:
+    def _choices(self, stage: str, paths: Sequence[RankPath]) -> Sequence[Any]:
+        if not self.has(stage):
+            raise Missing(stage)
         if self._dialect.choices == "branching":
-            return branching_of(paths)
+            try:
+                return branching_of(paths)
+            except Unsupported as reason:
+                self._engine.record.decline(stage, reason)
+                raise
         return leaves_of(paths) if self._dialect.choices == "leaves" else paths
 
-    def _canonical(
-        self, own: TreeBuffers, truth: TreeBuffers, topk: int, sentinel: int
-    ) -> Compiled:
+    def _canonical(self, own: TreeBuffers, truth: TreeBuffers, topk: int) -> Compiled:
         dialect, nodes = self._dialect, len(truth.paths)
         rows = np.arange(nodes)
         if dialect.node_order == "own":
@@ -226,13 +234,13 @@ class Translated:
         mask = None if own.mask is None else tree_mask(own.mask, dialect, nodes)
         if mask is not None and mask.shape == (nodes, nodes):
             mask = mask[rows][:, rows]
-        if retrieval is not None:
+        if retrieval is not None and retrieval.dtype.kind in "iu":
             within = (retrieval >= 0) & (retrieval < nodes)
             retrieval = np.where(within, order.back[np.where(within, retrieval, 0)], retrieval)
             if dialect.retrieval == "own":
                 order = replace(order, paths=retrieval_order(retrieval, truth.retrieval))
                 retrieval = _by(retrieval, order.paths, 0)
-                retrieval = fitted(retrieval, truth.retrieval.shape[1], sentinel)
+                retrieval = narrowed(retrieval, truth.retrieval.shape[1])
         paths = own.paths
         if paths is not None and len(paths) == nodes:
             paths = tuple(paths[row] for row in rows)
@@ -243,32 +251,28 @@ class Translated:
             depths=_by(own.depths, rows, 0),
             retrieval=retrieval,
         )
-        return Compiled(buffers, own, order)
+        return Compiled(buffers, own, order, truth.retrieval)
 
     def _compiled(self, tree: TreeBuffers) -> Compiled:
         """The engine's own buffers behind a tree that it compiled; the judge's as they are."""
         for made in self._trees:
             if made.canonical is tree:
                 return made
-        return Compiled(
-            tree, tree, Order(np.arange(len(tree.paths)), np.arange(len(tree.retrieval)))
-        )
+        order = Order(np.arange(len(tree.paths)), np.arange(len(tree.retrieval)))
+        return Compiled(tree, tree, order, tree.retrieval)
 
     def _table(self, table: IntArray | None, topk: int) -> Any:
         stride = self._dialect.slots
         if table is None or stride == "own":
             return None
-        if stride == "canonical" or (len(table) - 1) % stride:
-            return table
-        return np.concatenate([table[:1], table[1:].reshape(-1, stride)[:, :topk].reshape(-1)])
+        return table if stride == "canonical" else canonical_table(table, stride, topk)
 
     def _unpadded(self, candidates: IntArray, made: Compiled, sentinel: int) -> IntArray:
         """Candidates by canonical path, with a sentinel where padding is the declared token."""
         found = _by(candidates, made.order.paths, 0)
-        width = made.canonical.retrieval.shape[1]
-        padding, pad = made.canonical.retrieval < 0, self._dialect.pad_token
-        if self._dialect.retrieval == "own" and found.shape[1] > width:
-            found = found[:, :width]
+        padding, pad = made.retrieval < 0, self._dialect.pad_token
+        if self._dialect.retrieval == "own":
+            found = narrowed(found, padding.shape[1], pad)
         if pad is not None and found.shape == padding.shape:
             found = np.where(padding & (found == pad), sentinel, found)
         whole: IntArray = found
@@ -276,7 +280,7 @@ class Translated:
 
     def _staged_mask(self, mask: Array, nodes: int, rows: IntArray) -> BoolArray:
         """`[N, P+N]` booleans: what a row sees of the prefix and of the tree."""
-        seen = visibility(mask, self._dialect)[:, : self._committed + nodes]
+        seen = visibility(mask, self._dialect, self._committed + nodes)
         if seen.shape != (nodes, self._committed + nodes):
             return seen
         committed, staged = seen[:, : self._committed], seen[:, self._committed :]

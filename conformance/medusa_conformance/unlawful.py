@@ -32,10 +32,12 @@ def unlawful_logits(line: Line) -> Iterator[Trace]:
     candidates, vocabulary = line.candidates().candidates, line.coordinate.model.vocabulary
     terminal = int((tree_of(line.coordinate).retrieval[-1] >= 0).sum()) - 1
     every, last = slice(None), slice(-1, None)
+    # As a probability, minus infinity is a lawful zero.
+    lowest = np.nan if line.dialect.posterior_input == "probabilities" else -np.inf
     for place, value in (
         ((every, 0, every), np.nan),
         ((every, 0, last), np.inf),
-        ((-1, terminal, 0), -np.inf),
+        ((-1, terminal, 0), lowest),
     ):
         logits = np.zeros((*candidates.shape, vocabulary))
         logits[place] = value
@@ -97,10 +99,15 @@ def said_no(line: Line, ask: Callable[[], Any]) -> str | None:
     except Refused as refused:
         return str(refused)
     except Incident as incident:
-        if line.dialect.refusals == "any-error" and incident.kind == "crash":
+        if is_refusal(line, incident):
             return incident.text
         raise
     return None
+
+
+def is_refusal(line: Line, incident: Incident) -> bool:
+    """Whether an exception is how this engine refuses what is unlawful."""
+    return line.dialect.refusals == "any-error" and incident.kind == "crash"
 
 
 def looked(when: str, engine: Engine) -> dict[str, Array]:

@@ -35,9 +35,11 @@ def root_from_target(trace: Trace) -> Iterator[Finding]:
     """Clause Q1: slot zero and packed row zero."""
     target = trace["frontier.target"]
     root = int(np.argmax(target))
+    greatest = np.flatnonzero(target == target[root])
+    lawful = set(greatest.tolist()) if trace.dialect.topk_ties == "any" else {root}
     for name in filter(trace.has, ("proposal.table", "proposal.packed")):
         observed = int(trace[name][0]) if len(trace[name]) else None
-        if observed != root:
+        if observed not in lawful:
             message = f"the root in {name} is not the greatest target logit of this frontier"
             yield Finding("PROPOSAL.ROOT_FROM_TARGET", message, {"row": 0}, root, observed)
             return
@@ -53,8 +55,7 @@ def root_from_target(trace: Trace) -> Iterator[Finding]:
 def topk(trace: Trace) -> Iterator[Finding]:
     """Clause Q2: every slot, or the token of every node where no table was observed."""
     if trace.dialect.topk_ties == "any":
-        if trace.has("proposal.packed"):
-            yield from _ranked_logits(trace)
+        yield from _ranked_logits(trace)
         return
     if not trace.has("proposal.table"):
         table = derive_table(
@@ -78,24 +79,40 @@ def topk(trace: Trace) -> Iterator[Finding]:
 def _ranked_logits(trace: Trace) -> Iterator[Finding]:
     """Clause Q2 where equal logits may take any order: the logit of each rank, and no token twice.
 
-    Judged row by row, since a row's token is observed whatever the engine's slots are.
+    Of every slot where a whole table was observed; else of every node.
     """
-    code, heads, packed = "PROPOSAL.TOPK", trace["frontier.heads"], trace["proposal.packed"]
+    code, heads = "PROPOSAL.TOPK", trace["frontier.heads"]
     ranked = -np.sort(-heads, axis=-1)
-    chosen: dict[tuple[int, int], int] = {}
-    for row, path in enumerate(expected_tree(trace).paths[1:], 1):
-        place, token = (len(path) - 1, path[-1]), int(packed[row])
-        where = {"row": row, "head": place[0], "rank": place[1]}
-        logit = float(heads[place[0], token]) if 0 <= token < heads.shape[1] else None
-        if logit != ranked[place]:
+    chosen: dict[int, dict[int, int]] = {}
+    for where, token in _drafted(trace):
+        head, rank = where["head"], where["rank"]
+        expected = float(ranked[head, rank])
+        logit = float(heads[head, token]) if 0 <= token < heads.shape[1] else None
+        if logit != expected:
             message = "a token's logit is not the one of its rank"
-            yield Finding(code, message, where, float(ranked[place]), logit)
+            yield Finding(code, message, where, expected, logit)
             return
-        others = {t for p, t in chosen.items() if p[0] == place[0] and p[1] != place[1]}
-        if token in others or chosen.setdefault(place, token) != token:
+        ranks = chosen.setdefault(head, {})
+        if ranks.get(rank, token) != token or any(
+            token == other for place, other in ranks.items() if place != rank
+        ):
             message = "a head's ranks are not different tokens, one each"
-            yield Finding(code, message, where, chosen.get(place), token)
+            yield Finding(code, message, where, ranks.get(rank), token)
             return
+        ranks[rank] = token
+
+
+def _drafted(trace: Trace) -> Iterator[tuple[dict[str, int], int]]:
+    """Every draft that was observed, and the head and rank that it is of."""
+    heads, width = len(trace["frontier.heads"]), trace.coordinate.topk
+    table = trace["proposal.table"] if trace.has("proposal.table") else np.zeros(0)
+    if len(table) == 1 + heads * width:
+        for place, token in enumerate(table[1:].tolist()):
+            yield {"head": place // width, "rank": place % width}, token
+        return
+    packed = trace["proposal.packed"]
+    for row, path in enumerate(expected_tree(trace).paths[1:], 1):
+        yield {"row": row, "head": len(path) - 1, "rank": path[-1]}, int(packed[row])
 
 
 @oracle("PROPOSAL.GATHER", "proposal.packed", "proposal.candidates")

@@ -185,7 +185,8 @@ class Decoding(RuleBasedStateMachine):
         self.ended = self.tokens[-1] == coordinate.end_of_sequence
         self.reached["end of sequence"] += self.ended
         self.reached["accepted edges"] += len(self.tokens) - before - 1
-        self.judged(played.arrays, played.documents, {"COMMIT.ALL_LAYERS", "VERIFICATION.PATH_LOGITS"})
+        codes = {"COMMIT.ALL_LAYERS", "VERIFICATION.PATH_LOGITS"}
+        self.judged(played.arrays, played.documents, codes)
         return self.refuses("one tree's second commit", partial(self.engine.commit, 0, 0, None))
 
     def proposed(self) -> tuple[Any, Any]:

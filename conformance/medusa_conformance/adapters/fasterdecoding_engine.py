@@ -8,7 +8,7 @@ from typing import Any
 from medusa_conformance.adapters.fasterdecoding_model import model_of, release
 from medusa_conformance.adapters.fasterdecoding_utils import Utils
 from medusa_conformance.adapters.head_modules import run_heads
-from medusa_conformance.adapters.package_llama import Ids
+from medusa_conformance.adapters.package_llama import Ids, read_rounds
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.errors import Unsupported
 
@@ -114,18 +114,12 @@ class Engine(Utils):
         self.admit_tree(paths)
         self.admit_vocabulary(self.model.vocab_size)
         self.model.tokenizer = Ids(end)
-        tokens: list[int] = []
-        published = []
-        for step in self.model.medusa_generate(
+        steps = self.model.medusa_generate(
             self.torch.tensor([list(prefix)]),
             temperature=policy.temperature,
             max_steps=how_many,
             medusa_choices=[list(path) for path in paths],
             posterior_threshold=policy.epsilon,
             posterior_alpha=policy.alpha,
-        ):
-            published.append(len(step["text"]) - len(tokens))
-            tokens = step["text"]
-            if len(tokens) >= how_many:
-                break
-        return {"tokens": tokens[:how_many], "published": published}
+        )
+        return read_rounds((step["text"] for step in steps), how_many)
