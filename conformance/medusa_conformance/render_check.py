@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from itertools import groupby
@@ -126,7 +127,7 @@ def _again(line: str) -> bool:
 
 def initialised(document: Mapping[str, Any]) -> RenderableType:
     """What was written, and what comes next."""
-    folder = one_line(document["folder"])
+    folder = one_line(shlex.quote(document["folder"]))
     steps = [f"wrote {one_line(name)}" for name in document["written"]]
     return Text(
         "\n".join(
