@@ -61,19 +61,25 @@ def derive_alignment(tokens: IntArray, owned: BoolArray, heads: int) -> HeadAlig
 
 
 def _given(trace: Trace) -> HeadState:
-    projection = trace["heads.given.projection"] if _independent(trace) else None
-    return HeadState(
-        trace["heads.given.weight"],
-        trace["heads.given.bias"],
-        trace["heads.given.lm_head"],
-        projection,
-    )
+    """The parameters that the heads were given; `ValueError` where they are not the model's.
 
-
-def _heads(trace: Trace) -> int:
-    """How many heads there are, `K`: of the given parameters, or of the coordinate."""
-    name = "heads.given.weight"
-    return len(trace[name]) if trace.has(name) else trace.coordinate.heads
+    Their sizes decide how much is derived, and a trace may come from anywhere.
+    """
+    shape, heads = trace.coordinate.model, trace.coordinate.heads
+    width, blocks, vocabulary = shape.hidden, shape.head_blocks, shape.vocabulary
+    sizes: dict[str, tuple[int, ...]] = {
+        "weight": (heads, blocks, width, width),
+        "bias": (heads, blocks, width),
+        "lm_head": (vocabulary, width),
+    }
+    if _independent(trace):
+        sizes["projection"] = (heads, vocabulary, width)
+    given = {name: trace[f"heads.given.{name}"] for name in sizes}
+    for name, size in sizes.items():
+        if given[name].shape != size:
+            found = list(given[name].shape)
+            raise ValueError(f"heads.given.{name} is {found}; the model's is {list(size)}")
+    return HeadState(**{"projection": None, **given})
 
 
 def _independent(trace: Trace) -> bool:
@@ -87,8 +93,15 @@ def _expected_logits(trace: Trace) -> FloatArray:
 
 
 def _residual_fits(trace: Trace) -> bool:
-    shape = _heads(trace), *trace["heads.hidden"].shape
-    return bool(trace["heads.residual"].shape == shape)
+    return bool(trace["heads.residual"].shape == _residual_shape(trace))
+
+
+def _residual_shape(trace: Trace) -> tuple[int, ...]:
+    return trace.coordinate.heads, *trace["heads.hidden"].shape
+
+
+def _logits_shape(trace: Trace) -> tuple[int, ...]:
+    return *_residual_shape(trace)[:-1], trace.coordinate.model.vocabulary
 
 
 _RUN = ("heads.given.weight", "heads.given.bias", "heads.given.lm_head", "heads.hidden")
@@ -101,14 +114,15 @@ def offset(trace: Trace) -> Iterator[Finding]:
     code = "HEADS.OFFSET"
     if trace.has("heads.labels", "heads.tokens"):
         owned = np.ones_like(trace["heads.tokens"], np.bool_)
-        expected = derive_alignment(trace["heads.tokens"], owned, _heads(trace)).labels
+        expected = derive_alignment(trace["heads.tokens"], owned, trace.coordinate.heads).labels
         message = "a label is not token t + head + 2"
         yield from equal(code, message, expected, trace["heads.labels"], _ROW)
     if not trace.has(*_RUN, "heads.logits"):
         return
-    logits, observed = _expected_logits(trace), trace["heads.logits"]
-    if observed.shape != logits.shape:
+    observed = trace["heads.logits"]
+    if observed.shape != _logits_shape(trace):
         return
+    logits = _expected_logits(trace)
     for head, theirs in enumerate(observed):
         if not beyond(logits[head], theirs, trace.tolerance):
             continue
@@ -122,10 +136,14 @@ def offset(trace: Trace) -> Iterator[Finding]:
 @oracle("HEADS.RESIDUAL_FORM", *_RUN, "heads.residual")
 def residual_form(trace: Trace) -> Iterator[Finding]:
     """Clause H2."""
-    given = _given(trace)
+    given, message = _given(trace), "the residual state is not z + SiLU(Wz + b), block by block"
+    if not _residual_fits(trace):
+        shapes = list(_residual_shape(trace)), list(trace["heads.residual"].shape)
+        yield Finding("HEADS.RESIDUAL_FORM", f"{message}; the shape differs", {}, *shapes)
+        return
     yield from close(
         "HEADS.RESIDUAL_FORM",
-        "the residual state is not z + SiLU(Wz + b), block by block",
+        message,
         derive_residual(given.weight, given.bias, trace["heads.hidden"]),
         trace["heads.residual"],
         (*_ROW, "channel"),
@@ -136,12 +154,16 @@ def residual_form(trace: Trace) -> Iterator[Finding]:
 @oracle("HEADS.BLOCKS_DISTINCT", "heads.given.weight", "heads.state.weight")
 def blocks_distinct(trace: Trace) -> Iterator[Finding]:
     """Clause H3: blocks, of one head or of two, that were given different parameters hold such."""
+    heads, blocks = trace.coordinate.heads, trace.coordinate.model.head_blocks
     given, held = trace["heads.given.weight"], trace["heads.state.weight"]
     if given.shape != held.shape:
         message = "the heads hold another number of blocks"
         shapes = list(given.shape), list(held.shape)
         yield Finding("HEADS.BLOCKS_DISTINCT", message, {}, *shapes)
         return
+    if given.shape[:2] != (heads, blocks):
+        found = list(given.shape[:2])
+        raise ValueError(f"parameters of {found} blocks were given; the model has {heads, blocks}")
     for one, other in combinations(np.ndindex(given.shape[:2]), 2):
         if same(held[one], held[other]) and not same(given[one], given[other]):
             where = {"head": other[0], "block": other[1]}
@@ -156,9 +178,14 @@ def projection(trace: Trace) -> Iterator[Finding]:
     if not _residual_fits(trace):
         return
     declared = trace.coordinate.model.projection
+    message = f"logits are not the residual state times the {declared} projection"
+    if trace["heads.logits"].shape != _logits_shape(trace):
+        shapes = list(_logits_shape(trace)), list(trace["heads.logits"].shape)
+        yield Finding("HEADS.PROJECTION", f"{message}; the shape differs", {}, *shapes)
+        return
     yield from close(
         "HEADS.PROJECTION",
-        f"logits are not the residual state times the {declared} projection",
+        message,
         derive_logits(trace["heads.residual"], _given(trace)),
         trace["heads.logits"],
         (*_ROW, "token"),
@@ -169,12 +196,13 @@ def projection(trace: Trace) -> Iterator[Finding]:
 @oracle("HEADS.SHAPES", *_RUN, "heads.logits")
 def shapes(trace: Trace) -> Iterator[Finding]:
     """Clause H5: the shape, and that the first axis is the head's where another fits as well."""
-    code, expected = "HEADS.SHAPES", _expected_logits(trace)
-    observed = trace["heads.logits"]
-    if observed.shape != expected.shape:
+    code, shape, observed = "HEADS.SHAPES", _logits_shape(trace), trace["heads.logits"]
+    if observed.shape != shape:
         message = "head logits are not [K, B, S, V]"
-        yield Finding(code, message, {}, list(expected.shape), list(observed.shape))
-    elif beyond(expected, observed, trace.tolerance):
+        yield Finding(code, message, {}, list(shape), list(observed.shape))
+        return
+    expected = _expected_logits(trace)
+    if beyond(expected, observed, trace.tolerance):
         swapped = expected.swapaxes(0, 1)
         fits = swapped.shape == observed.shape
         if fits and not beyond(swapped, observed, trace.tolerance):
@@ -198,7 +226,9 @@ def coverage(trace: Trace) -> Iterator[Finding]:
     """Clause H7."""
     batch, length = trace["heads.tokens"].shape
     observed = trace["heads.coverage"]
-    expected = np.array([batch * max(length - j - 2, 0) for j in range(_heads(trace))], np.int64)
+    expected = np.array(
+        [batch * max(length - j - 2, 0) for j in range(trace.coordinate.heads)], np.int64
+    )
     message = "a head's coverage is not B*max(S-j-2, 0)"
     yield from equal("HEADS.COVERAGE", message, expected, observed, ("head",))
 
@@ -207,7 +237,9 @@ def coverage(trace: Trace) -> Iterator[Finding]:
 def masked_coverage(trace: Trace) -> Iterator[Finding]:
     """Clause H8: the counts, and which labels were counted where that was observed."""
     code, observed = "HEADS.MASKED_COVERAGE", trace["heads.masked_coverage"]
-    derived = derive_alignment(trace["heads.tokens"], trace["heads.owned_tokens"], _heads(trace))
+    derived = derive_alignment(
+        trace["heads.tokens"], trace["heads.owned_tokens"], trace.coordinate.heads
+    )
     message = "owned labels are not counted after the shift"
     found = list(equal(code, message, derived.masked_coverage, observed, ("head",)))
     if not found and trace.has("heads.owned"):

@@ -104,8 +104,14 @@ def _finite(trace: Trace) -> bool:
 
 
 def _judged(trace: Trace) -> FloatArray:
-    """The path logits that the selection was given, zero where nothing real is judged."""
+    """The path logits that the selection was given, zero where nothing real is judged.
+
+    `ValueError` where they are not those of the candidates.
+    """
     candidates, logits = trace["selection.candidates"], trace["selection.path_logits"]
+    # One would otherwise be stretched to the other, to any size, where an axis has one entry.
+    if logits.shape[:2] != candidates.shape:
+        raise ValueError(f"path logits of {logits.shape} for candidates of {candidates.shape}")
     return np.where(candidates[..., None] < 0, 0.0, logits)
 
 
@@ -125,6 +131,7 @@ def root_published(trace: Trace) -> Iterator[Finding]:
 
 
 _WINNER = (*_GIVEN, "selection.path", "selection.accepted")
+_LONGEST = ("selection.lengths", "selection.path")
 
 
 @oracle("POSTERIOR.GREEDY_MATCH", *_GIVEN, "selection.passes", instead=_WINNER, applies=_greedy)
@@ -162,8 +169,13 @@ def _lengths_of(trace: Trace) -> IntArray:
         return observed
     if not _finite(trace):
         return np.zeros(0, np.int64)
+    return _demanded(trace).lengths
+
+
+def _demanded(trace: Trace) -> Selection:
+    """The selection that the given logits demand."""
     policy = trace.coordinate.policy
-    return derive_selection(trace["selection.candidates"], _judged(trace), policy).lengths
+    return derive_selection(trace["selection.candidates"], _judged(trace), policy)
 
 
 def _accepted(code: str, lengths: IntArray, trace: Trace) -> Iterator[Finding]:
@@ -176,8 +188,7 @@ def _accepted(code: str, lengths: IntArray, trace: Trace) -> Iterator[Finding]:
 
 @oracle(
     "POSTERIOR.FIRST_MAXIMAL_PATH",
-    "selection.lengths",
-    "selection.path",
+    *_LONGEST,
     instead=_WINNER,
     applies=lambda trace: _greedy(trace) and _lengths(trace),
 )
@@ -189,13 +200,7 @@ def first_maximal_path(trace: Trace) -> Iterator[Finding]:
         yield Finding("POSTERIOR.FIRST_MAXIMAL_PATH", message, {}, expected, observed)
 
 
-@oracle(
-    "POSTERIOR.DEFAULT_PATH",
-    "selection.lengths",
-    "selection.path",
-    instead=_WINNER,
-    applies=_lengths,
-)
+@oracle("POSTERIOR.DEFAULT_PATH", *_LONGEST, instead=_WINNER, applies=_lengths)
 def default_path(trace: Trace) -> Iterator[Finding]:
     """Clause P5, over the lengths."""
     observed = int(trace["selection.path"])
@@ -256,39 +261,35 @@ def temperature(trace: Trace) -> Iterator[Finding]:
 @oracle("POSTERIOR.TYPICAL_MATCH", *_GIVEN, "selection.passes", instead=_WINNER, applies=_typical)
 def typical_match(trace: Trace) -> Iterator[Finding]:
     """Clause P16, from the given logits alone; rounding may decide an edge at its threshold."""
-    candidates = trace["selection.candidates"]
     if not _finite(trace):
         return
-    derived = derive_selection(candidates, _judged(trace), trace.coordinate.policy)
-    assert derived.probability is not None
-    assert derived.threshold is not None
+    derived = _demanded(trace)
+    decided = _decided(derived, trace.policy_tolerance)
     if not trace.has("selection.passes"):
-        if not _near_threshold(derived, trace.policy_tolerance):
+        if decided.all():
             yield from _accepted("POSTERIOR.TYPICAL_MATCH", derived.lengths, trace)
         return
     observed = trace["selection.passes"]
     if observed.shape == derived.passes.shape:
-        tolerance = trace.policy_tolerance
-        near = tolerance.atol + tolerance.rtol * derived.threshold
-        decided = np.abs(derived.probability - derived.threshold) > near
-        observed = np.where(decided & (candidates[:, 1:] >= 0), observed, derived.passes)
+        real = trace["selection.candidates"][:, 1:] >= 0
+        observed = np.where(decided & real, observed, derived.passes)
     message = "an edge does not pass exactly when its token is above the threshold"
     yield from equal("POSTERIOR.TYPICAL_MATCH", message, derived.passes, observed, _EDGE)
 
 
-def _near_threshold(derived: Selection, within: Tolerance) -> bool:
-    """Whether rounding could decide any edge, so that the accepted count says nothing for sure."""
+def _decided(derived: Selection, within: Tolerance) -> BoolArray:
+    """Which edges `[R, W-1]` rounding alone could not decide."""
     assert derived.probability is not None
     assert derived.threshold is not None
-    far = np.abs(derived.probability - derived.threshold)
-    return bool((far <= within.atol + within.rtol * derived.threshold).any())
+    near = within.atol + within.rtol * derived.threshold
+    decided: BoolArray = np.abs(derived.probability - derived.threshold) > near
+    return decided
 
 
 @oracle(
     "POSTERIOR.LIKELIHOOD_TIE",
-    "selection.lengths",
+    *_LONGEST,
     "selection.probability",
-    "selection.path",
     instead=_WINNER,
     applies=lambda trace: _typical(trace) and _lengths(trace),
 )
@@ -297,10 +298,9 @@ def likelihood_tie(trace: Trace) -> Iterator[Finding]:
     if trace.has("selection.lengths", "selection.probability"):
         lengths, probability = trace["selection.lengths"], trace["selection.probability"]
     else:
-        given = trace["selection.candidates"], _judged(trace), trace.coordinate.policy
-        derived = derive_selection(*given)
+        derived = _demanded(trace)
         assert derived.probability is not None
-        if _near_threshold(derived, trace.policy_tolerance):
+        if not _decided(derived, trace.policy_tolerance).all():
             return
         lengths, probability = derived.lengths, derived.probability
     if len(lengths) != len(probability):

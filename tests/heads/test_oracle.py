@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from medusa_oracles import judge
 from medusa_spec import Tolerance, Trace
 from medusa_spec.registry import of_contract
 
@@ -160,3 +161,27 @@ def test_the_other_projection_is_heard(trace: Trace, fired: Any) -> None:
     given = {"heads.given.projection": np.ones((K, shape.vocabulary, shape.hidden))}
     undeclared = replace(trace, coordinate=declared, arrays=given | dict(trace.arrays))
     assert {"HEADS.PROJECTION", "HEADS.PARAMETER_COUNT"} <= fired(undeclared, {})
+
+
+def test_parameters_of_another_model_are_not_multiplied_out(trace: Trace) -> None:
+    # A few bytes of a file, behind which the states alone would take a terabyte.
+    shape = trace.coordinate.model
+    none = replace(trace.coordinate, model=replace(shape, head_blocks=0))
+    given = {
+        "heads.given.weight": np.zeros((10**6, 0, shape.hidden, shape.hidden)),
+        "heads.given.bias": np.zeros((10**6, 0, shape.hidden)),
+        "heads.hidden": np.zeros((10**5, 1, shape.hidden)),
+        "heads.state.weight": np.zeros((10**6, 0, shape.hidden, shape.hidden)),
+    }
+    found = judge(replace(trace, coordinate=none, arrays={**trace.arrays, **given})).findings
+    said = {finding.code: finding.message for finding in found}
+    assert "the model has (3, 0)" in said["HEADS.BLOCKS_DISTINCT"]
+    assert "heads.given.weight is [1000000, 0" in said["HEADS.RESIDUAL_FORM"]
+
+
+@pytest.mark.parametrize("name", ["residual", "logits"])
+def test_another_shape_is_said_and_nothing_is_multiplied_out(
+    name: str, trace: Trace, fired: Any
+) -> None:
+    code = {"residual": "HEADS.RESIDUAL_FORM", "logits": "HEADS.SHAPES"}[name]
+    assert code in fired(trace, {f"heads.{name}": trace[f"heads.{name}"][:, :1]})

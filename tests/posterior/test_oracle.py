@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from medusa_oracles import judge
 from medusa_spec import Trace
 from medusa_spec.registry import of_contract
 
@@ -205,6 +206,16 @@ def test_no_real_logit_may_be_other_than_finite(
 def test_a_logit_at_padding_may_be_anything(traces: dict[str, Trace], fired: Any) -> None:
     spoiled = _at(traces["typical"]["selection.path_logits"], (0, 3), np.nan)
     assert fired(traces["typical"], {"selection.path_logits": spoiled}) == set()
+
+
+@pytest.mark.parametrize("name", ["greedy", "typical"])
+def test_path_logits_of_fewer_paths_are_not_stretched(name: str, traces: dict[str, Trace]) -> None:
+    lawful = traces[name]
+    fewer = {"selection.path_logits": lawful["selection.path_logits"][:1]}
+    found = judge(replace(lawful, arrays={**lawful.arrays, **fewer})).findings
+    said = {finding.code: finding.message for finding in found}
+    code = "POSTERIOR.GREEDY_MATCH" if name == "greedy" else "POSTERIOR.TEMPERATURE"
+    assert "path logits of (1, 4, 48) for candidates of (4, 4)" in said[code]
 
 
 def test_sums_of_logs_may_round(traces: dict[str, Trace], fired: Any) -> None:
