@@ -15,6 +15,7 @@ import medusa_manifests
 from medusa_conformance.isolation import Record
 from medusa_conformance.line import Crash, Factory, Line
 from medusa_oracles import judge
+from medusa_spec.arrays import DType
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.findings import Finding, Verdict
 from medusa_spec.registry import CONTRACTS, SIGHTS, Sight, invariants
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from medusa_mutations import Mutation
 
 Device: TypeAlias = Literal["cpu", "cuda"]
-DType: TypeAlias = Literal["float64", "float32", "float16", "bfloat16"]
 Status: TypeAlias = Literal["killed", "survived", "incompetent"]
 
 PATIENCE = 4

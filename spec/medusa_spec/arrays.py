@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NewType, TypeAlias
+from typing import Any, Literal, NewType, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,9 @@ Array: TypeAlias = NDArray[Any]
 IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
+
+DType: TypeAlias = Literal["float64", "float32", "float16", "bfloat16"]
+"""Of an engine's forward pass."""
 
 Token = NewType("Token", int)
 Rank = NewType("Rank", int)
@@ -23,3 +26,16 @@ CacheRow = NewType("CacheRow", int)
 
 RankPath: TypeAlias = tuple[int, ...]
 """Ranks from the root down: `(1, 0)` is rank 1 of head 0, then rank 0 of head 1."""
+
+
+def numpy_of(value: Any) -> Array:
+    """An array, a list or a number of any library, as a numpy array.
+
+    `TypeError` or `ValueError` where it is none.
+    """
+    # A tensor on a card, or one that records gradients, has to be asked for its numbers.
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        # numpy has no such type, and every number of it is one of float32's.
+        value = value.float() if "bfloat16" in str(value.dtype) else value
+    return np.asarray(value)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from medusa_spec.arrays import DType
 from medusa_spec.documents import validate
 from medusa_spec.errors import InputError
 
@@ -18,7 +19,7 @@ from medusa_spec.errors import InputError
 class Dialect:
     """One engine's forms; every default is the canonical one."""
 
-    dtype: Literal["float64", "float32", "float16", "bfloat16"] = "float64"
+    dtype: DType = "float64"
     """Of its forward pass: whose rounding is granted to logits, keys and values."""
     policy: Mapping[str, Any] = field(default_factory=dict)
     """Fields that it holds fixed: `retrieval_order`, `sentinel`, `entropy_guard`. Tolerated."""

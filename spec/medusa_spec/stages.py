@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-import numpy as np
-
-from medusa_spec.arrays import Array, BoolArray, FloatArray, IntArray, RankPath
+from medusa_spec.arrays import Array, BoolArray, FloatArray, IntArray, RankPath, numpy_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +266,7 @@ def arrays_of(prefix: str, value: Any) -> dict[str, Array]:
 
 
 def _array(name: str, item: Any) -> Array:
-    # A tensor on a card, or one that records gradients, has to be asked for its numbers.
-    if hasattr(item, "detach"):
-        item = item.detach().cpu()
-        item = item.double() if "bfloat16" in str(item.dtype) else item
-    array = np.asarray(item)
+    array = numpy_of(item)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} is no array of numbers")
     return array

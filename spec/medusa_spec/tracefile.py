@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-import numpy as np
-
-from medusa_spec.arrays import Array
+from medusa_spec.arrays import Array, DType, numpy_of
 from medusa_spec.containers import (
     Room,
     read_npz,
@@ -32,8 +30,6 @@ from medusa_spec.lawful import LEGACY_ONLY
 from medusa_spec.loading import coordinate_from, source_pin
 from medusa_spec.trace import Tolerance, Trace
 from medusa_spec.trace_names import documents, is_refusal, unknown_name
-
-DType: TypeAlias = Literal["float64", "float32", "float16", "bfloat16"]
 
 FORMAT = "medusa-trace/1"
 
@@ -202,12 +198,8 @@ def _named(seen: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 
 
 def _array(source: str, name: str, value: Any) -> Array:
-    # A tensor on a card, or one that records gradients, has to be asked for its numbers.
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = value.float() if "bfloat16" in str(value.dtype) else value
     try:
-        array: Array = np.asarray(value)
+        array = numpy_of(value)
     except (TypeError, ValueError) as error:
         raise InputError(source, name, f"is no array: {error}") from None
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
