@@ -25,9 +25,13 @@ SHARED = "MEDUSA_SHARED"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is judged and how, as `medusa-oracles check` takes it."""
+    """What is judged and how, as `medusa-oracles check` takes it.
+
+    `beside` is the folder of who asks, where the engine's module may stand as well.
+    """
 
     engine: str
+    beside: str
     seed: int
     max_examples: int
     timeout: float
@@ -94,7 +98,9 @@ def _judge(asked: Asked) -> dict[str, Any]:
     run = Run(asked.contracts, asked.seed, asked.max_examples)
     try:
         expected = () if asked.expected is None else load_expectations(Path(asked.expected))
-        target = Target.module(asked.engine, folder_of(asked.engine), asked.timeout)
+        target = Target.module(
+            asked.engine, folder_of(asked.engine, Path(asked.beside)), asked.timeout
+        )
         document = judge_target(target, run, expected, workers())
         keep(document, None)
     except InputError as error:
@@ -102,15 +108,15 @@ def _judge(asked: Asked) -> dict[str, Any]:
     return document
 
 
-def folder_of(engine: str) -> Path:
-    """The folder from which an engine's module is found, as pytest finds it; or the present one."""
+def folder_of(engine: str, beside: Path) -> Path:
+    """The folder from which an engine's module is found, as pytest finds it, or beside who asks."""
     module = engine.partition(":")[0].partition(".")[0]
     try:
         spec = find_spec(module) if module else None
     except (ImportError, ValueError):
         spec = None
     if spec is None or spec.origin is None:
-        return Path.cwd()
+        return beside
     package = spec.submodule_search_locations is not None
     found = Path(spec.origin).resolve().parents[1 if package else 0]
     return Path.cwd() if "site-packages" in found.parts else found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -98,6 +99,7 @@ def _cases(config: pytest.Config, contracts: Sequence[str]) -> list[Case]:
     return cases(
         Asked(
             config.getoption(OPTION),
+            str(config.invocation_params.dir),
             config.getoption("--medusa-seed"),
             config.getoption("--medusa-max-examples"),
             config.getoption("--medusa-timeout"),
@@ -126,7 +128,10 @@ def parametrize_with_invariants(
 
     expected = None if expected_failures is None else os.fspath(expected_failures)
     chosen = CONTRACTS if contracts is None else tuple(contracts)
-    asked = Asked(engine, seed, max_examples, timeout, expected, chosen)
+    # With `--import-mode=importlib` nothing but the test's own file says where its folder is.
+    file = sys._getframe(1).f_globals.get("__file__")
+    beside = os.path.dirname(os.path.abspath(file)) if file else os.getcwd()
+    asked = Asked(engine, beside, seed, max_examples, timeout, expected, chosen)
     parameters = [pytest.param(case, id=case.code) for case in cases(asked)]
     return pytest.mark.parametrize("invariant", parameters)
 

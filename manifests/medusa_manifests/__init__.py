@@ -38,7 +38,7 @@ def load(name: str) -> Coordinate:
 
 
 def tolerance(dtype: str) -> Tolerance:
-    """How far values of `dtype` ("float64", "float32", "float16", "bfloat16") may lie apart, and why."""
+    """How far values of `dtype`, such as "float32", may lie apart, and why."""
     known = _tolerances()
     if dtype not in known:
         raise InputError(

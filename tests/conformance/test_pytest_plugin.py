@@ -181,3 +181,18 @@ def test_a_session_inside_another_shares_nothing_with_it(
     done = session("-q", *FEW, "-k", "SLOT", "--medusa-engine", "engines:Right")
     assert (done.returncode, counts(done)) == (0, "1 passed, 82 deselected")
     assert list(shared.iterdir()) == []
+
+
+def test_an_engine_is_found_beside_its_file_of_tests(session: Session, tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (tmp_path / "engines.py").rename(inner / "elsewhere.py")
+    (inner / "test_own.py").write_text(
+        "from medusa_conformance.pytest_plugin import parametrize_with_invariants\n\n\n"
+        "@parametrize_with_invariants('elsewhere:Right', max_examples=1, contracts=['tree'])\n"
+        "def test_invariant(invariant):\n"
+        "    invariant.check()\n",
+        "utf-8",
+    )
+    done = session("-q", "--import-mode=importlib")
+    assert (done.returncode, counts(done)) == (0, "10 passed, 1 skipped")
