@@ -87,9 +87,13 @@ def generation(line: Line) -> Iterator[Trace]:
 
     engine, plain = line.engine(), line.engine()
     tree = line.compile(engine, coordinate) if engine.has(*STEPS) else None
+    # Another prompt of the same length first: whatever survives of it must not be read again.
+    other = tuple((token + 1) % coordinate.model.vocabulary for token in prefix)
     if engine.has("prefill"):
-        # Another prompt of the same length: whatever survives of it must not be read again.
-        engine.prefill([(token + 1) % coordinate.model.vocabulary for token in prefix])
+        engine.prefill(other)
+    else:
+        before = Asked(replace(coordinate, prefix=other), asked.tokens)
+        before.generate(engine, coordinate.paths, coordinate.policy)
     whole = asked.generate(engine, coordinate.paths, coordinate.policy)
     alone = asked.generate(engine, chain, coordinate.policy)
     fresh = asked.generate(line.engine(), coordinate.paths, coordinate.policy)
