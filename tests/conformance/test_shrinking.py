@@ -82,7 +82,7 @@ def of_the_lawful(line: Line) -> Iterator[Trace]:
 
 PLANTED: dict[str, tuple[Stages, Section, str]] = {
     "coordinate": (Stages(coordinate=CallsTheRowASlot), of_the_lawful, "COORDINATE.DOMAINS"),
-    "heads": (Stages(heads=LooksOneTokenTooNear), Line.heads, "HEADS.OFFSET"),
+    "heads": (Stages(heads=LooksOneTokenTooNear), Line.alignment, "HEADS.OFFSET"),
     "tree": (Stages(tree=SeesItsSiblings), Line.tree, "TREE.MASK_IS_ANCESTRY"),
     "proposal": (Stages(proposal=RanksTheHeadsBackwards), decoding, "PROPOSAL.TOPK"),
     "verification": (
