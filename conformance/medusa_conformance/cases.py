@@ -1,14 +1,21 @@
-"""The invariants as test cases of pytest: an engine is judged once, and told of one by one."""
+"""The invariants as test cases of pytest: an engine is judged once, and told of one by one.
+
+Loaded with every session of pytest, so nothing of the suite is imported before a case runs.
+"""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,9 +25,6 @@ import pytest
 
 VERDICT = "VERDICT"
 """The case behind all invariants: it fails where the whole is no pass, were all but skipped."""
-
-SHARED = "MEDUSA_SHARED"
-"""Names a folder in which several processes of one run share what was judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,19 @@ class Asked:
     contracts: tuple[str, ...]
 
 
+@dataclass(slots=True)
+class Session:
+    """One run of pytest from `folder`; `shared` is a folder of all processes that share the run."""
+
+    folder: Path
+    shared: Path | None = None
+    told: dict[Asked, dict[str, Any]] = field(default_factory=dict)
+
+
+sessions: list[Session] = []
+"""Those of this process: a test of somebody's plugin runs one inside another."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One invariant of an engine, or the verdict on all of them."""
@@ -49,6 +66,8 @@ class Case:
     def check(self) -> None:
         """Pass, fail, skip or xfail in the way of pytest, by what the invariant came to."""
         document = judged(self.asked)
+        if "error" in document:
+            pytest.fail(document["error"], pytrace=False)
         if self.code == VERDICT:
             _tell_verdict(document)
             return
@@ -57,8 +76,9 @@ class Case:
         if status == "not-exercised":
             pytest.skip(reason)
         if status == "expected-failure":
+            # Goes on where `--runxfail` makes nothing of it.
             pytest.xfail(reason)
-        if status == "fail":
+        if status in ("fail", "expected-failure"):
             pytest.fail(_finding(document, row), pytrace=False)
         if status != "pass":
             pytest.fail(f"{self.code} {status}: {reason}", pytrace=False)
@@ -72,40 +92,68 @@ def cases(asked: Asked) -> list[Case]:
     return [Case(code, asked) for code in (*codes, VERDICT)]
 
 
-@cache
 def judged(asked: Asked) -> dict[str, Any]:
-    """The document of the check: run once by whichever process of the session comes first."""
-    shared = os.environ.get(SHARED)
-    if shared is None:
-        return _judge(asked)
-    name = hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
-    kept = Path(shared) / f"{name}.json"
-    with _alone(Path(shared) / f"{name}.lock"):
-        if not kept.exists():
-            kept.write_text(json.dumps(_judge(asked)), "utf-8")
-    document: dict[str, Any] = json.loads(kept.read_text("utf-8"))
-    return document
+    """The document of the check, or an `error`: by whichever process of the run comes first."""
+    if not sessions:
+        # The plugin may be switched off where its cases are used.
+        sessions.append(Session(Path.cwd()))
+    session = sessions[-1]
+    if asked not in session.told:
+        name = hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
+        if session.shared is None:
+            session.told[asked] = _judge(asked, session, name)
+        else:
+            kept = session.shared / f"{name}.json"
+            with _alone(kept.with_suffix(".lock")):
+                if not kept.exists():
+                    kept.write_text(json.dumps(_judge(asked, session, name)), "utf-8")
+            session.told[asked] = json.loads(kept.read_text("utf-8"))
+    return session.told[asked]
 
 
-def _judge(asked: Asked) -> dict[str, Any]:
-    from medusa_conformance.check_document import Run
-    from medusa_conformance.cli_common import workers
-    from medusa_conformance.expected import load_expectations
-    from medusa_conformance.judging import judge_target, keep
-    from medusa_conformance.targets import Target
-    from medusa_spec.errors import InputError
-
-    run = Run(asked.contracts, asked.seed, asked.max_examples)
-    try:
-        expected = () if asked.expected is None else load_expectations(Path(asked.expected))
-        target = Target.module(
-            asked.engine, folder_of(asked.engine, Path(asked.beside)), asked.timeout
+def _judge(asked: Asked, session: Session, name: str) -> dict[str, Any]:
+    """Judge in another Python: what it imports and starts is no business of the tests."""
+    folder = folder_of(asked.engine, Path(asked.beside))
+    path = [place for place in _ours_alone() if place != str(folder)]
+    request = {
+        **asdict(asked),
+        "folder": str(folder),
+        "kept": str(_place(asked, session, name)),
+        "path": os.pathsep.join(path),
+        "python_path": os.environ.get("PYTHONPATH", ""),
+    }
+    environment = {**os.environ, "PYTHONPATH": request["path"]}
+    with tempfile.TemporaryDirectory(prefix="medusa-") as place:
+        answer = Path(place) / "answer.json"
+        done = subprocess.run(
+            [sys.executable, "-m", "medusa_conformance.pytest_judge", str(answer)],
+            input=json.dumps(request),
+            cwd=session.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
-        document = judge_target(target, run, expected, workers())
-        keep(document, None)
-    except InputError as error:
-        pytest.exit(f"medusa: {error}", returncode=pytest.ExitCode.USAGE_ERROR)
-    return document
+        if answer.exists():
+            found: dict[str, Any] = json.loads(answer.read_text("utf-8"))
+            return found
+    last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+    return {"error": f"{asked.engine}: the judge ended with status {done.returncode}: {last}"}
+
+
+def _place(asked: Asked, session: Session, name: str) -> Path:
+    """Where findings go: to each engine of a run another folder, or one would sweep the other's."""
+    if session.shared is None:
+        first = not session.told
+    else:
+        try:
+            (session.shared / "first").touch(exist_ok=False)
+            first = True
+        except FileExistsError:
+            first = False
+    kept = Path(".medusa")
+    return kept if first else kept / f"{re.sub(r'[^A-Za-z0-9_.]', '.', asked.engine)}-{name[:6]}"
 
 
 def folder_of(engine: str, beside: Path) -> Path:
@@ -122,28 +170,47 @@ def folder_of(engine: str, beside: Path) -> Path:
     return Path.cwd() if "site-packages" in found.parts else found
 
 
+def _ours_alone() -> list[str]:
+    """Folders from which pytest imports, such as its `pythonpath`, and no other Python would."""
+    others = {*_fresh_path(), sysconfig.get_path("scripts")}
+    places = dict.fromkeys(os.path.abspath(place) for place in sys.path if place)
+    return [place for place in places if place not in others]
+
+
+@cache
+def _fresh_path() -> tuple[str, ...]:
+    command = [sys.executable, "-c", "import json, sys; print(json.dumps(sys.path))"]
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    said = subprocess.run(command, env=bare, capture_output=True, text=True, check=True).stdout
+    return tuple(os.path.abspath(place) for place in json.loads(said) if place)
+
+
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
+    import fcntl
+
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield
 
 
-def _finding(document: dict[str, Any], row: dict[str, Any]) -> str:
+def _finding(document: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     """The whole finding of a cause; of what follows from one, a line that names it."""
     from medusa_conformance.finding_text import finding_lines
 
     code = row["code"]
-    many = f"{code} is broken on {row['failed']} of {row['executed']} coordinates"
     for finding in document["findings"]:
         if finding["code"] == code:
             return "\n".join(finding_lines(finding))
+    many = f"{code} is broken on {row['failed']} of {row['executed']} coordinates"
+    for finding in document["findings"]:
         if any(each["code"] == code for each in finding["follows"]):
             return f"{many}; it follows from {finding['code']}\n{finding['replay']}"
     return many
 
 
-def _tell_verdict(document: dict[str, Any]) -> None:
+def _tell_verdict(document: Mapping[str, Any]) -> None:
+    from medusa_conformance.finding_text import finding_lines
     from medusa_conformance.outcome import outcome, summary
     from medusa_conformance.render_check import expectation_lines, incident_lines
 
@@ -151,4 +218,9 @@ def _tell_verdict(document: dict[str, Any]) -> None:
         return
     lines = [f"{document['verdict'].upper()}  {summary(outcome(document))}"]
     lines += [line.plain for line in (*incident_lines(document), *expectation_lines(document))]
+    # That a lawful round is refused is told whatever the contracts, and may have no case.
+    planned = {row["code"] for row in document["invariants"]}
+    for finding in document["findings"]:
+        if finding["code"] not in planned:
+            lines += finding_lines(finding)
     pytest.fail("\n".join(lines), pytrace=False)

@@ -55,7 +55,8 @@ def _fields(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     follows = [f"{e['findings']}{GLUE}of{GLUE}{one_line(e['code'])}" for e in document["follows"]]
     if follows:
         yield "follows", ", ".join(follows)
-    yield "replay", one_line(document["replay"])
+    # A command is copied as one line, however long.
+    yield "replay", one_line(document["replay"]).replace(" ", GLUE)
 
 
 def _place(document: Mapping[str, Any]) -> str:

@@ -46,11 +46,11 @@ def judge_target(
     return check_document(judged, run, expectations, causes, seconds, today)
 
 
-def keep(document: dict[str, Any], report: Path | None) -> None:
-    """Write the report; without one, the findings alone. Their replay lines name the files."""
+def keep(document: dict[str, Any], report: Path | None, kept: Path = KEPT) -> None:
+    """Write the report; without one, findings alone, into `kept`. Replay lines name the files."""
     if report is None and not document["findings"]:
         return
-    folder = KEPT if report is None else report
+    folder = kept if report is None else report
     for entry in document["findings"]:
         name = entry["replay"].rpartition(" ")[2]
         entry["replay"] = f"medusa-oracles replay {shlex.quote(str(folder / name))}"

@@ -5,22 +5,31 @@ Loaded with every session of pytest, so it imports nothing of the suite before a
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from medusa_conformance.cases import Case
+from medusa_conformance.cases import Asked, Case, Session, cases, sessions
 
 OPTION = "--medusa-engine"
 
+GROUP = "medusa"
+"""What the ids of the items begin with, as those of a file begin with its path."""
+
 SEED, MAX_EXAMPLES, TIMEOUT = 0, 60, 30.0
+
+NAMED = pytest.StashKey[list[str]]()
+"""Ids of items that the command line names as it names files of tests."""
+
+SHARED = pytest.StashKey[str]()
+"""The folder that a controller of pytest-xdist has made for its workers."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,22 +38,98 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         OPTION, metavar="MODULE:ATTRIBUTE", help="one test for each invariant of this engine"
     )
-    group.addoption("--medusa-seed", type=int, default=SEED, help="of the drawn coordinates")
+    group.addoption(
+        "--medusa-seed",
+        type=_within(int, 0, 2**32 - 1),
+        default=SEED,
+        help="of the drawn coordinates",
+    )
     group.addoption(
         "--medusa-max-examples",
-        type=int,
+        type=_within(int, 1, 100_000),
         default=MAX_EXAMPLES,
         help="random coordinates, besides the frozen ones",
     )
     group.addoption(
         "--medusa-timeout",
-        type=float,
+        type=_within(float, 0.1, 3600),
         default=TIMEOUT,
         help="seconds that the engine has for each reply",
     )
     group.addoption(
         "--medusa-expected-failures", metavar="FILE", help="a YAML list of what fails today"
     )
+
+
+def _within(number: type[int] | type[float], least: float, greatest: float) -> Callable[..., Any]:
+    def read(text: str) -> float:
+        try:
+            value = number(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no {number.__name__}") from None
+        if not least <= value <= greatest:
+            raise argparse.ArgumentTypeError(f"{text} is not from {least} to {greatest}")
+        return value
+
+    return read
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin a session, and refuse at once what can be seen to lead nowhere."""
+    shared = getattr(config, "workerinput", {}).get("medusa_shared")
+    folder = Path(config.invocation_params.dir)
+    sessions.append(Session(folder, None if shared is None else Path(shared)))
+    engine = config.getoption(OPTION)
+    if engine is None:
+        return
+    if not all(engine.partition(":")[::2]):
+        raise pytest.UsageError(f"{OPTION}: {engine!r} is not module:attribute")
+    asked = _asked(config)
+    if asked.expected is not None:
+        from medusa_conformance.expected import load_expectations
+        from medusa_spec.errors import InputError
+
+        try:
+            load_expectations(Path(asked.expected))
+        except InputError as error:
+            raise pytest.UsageError(f"--medusa-expected-failures: {error}") from None
+    # pytest would look for files of this name.
+    named = [argument for argument in config.args if argument.startswith(f"{GROUP}::")]
+    known = {f"{GROUP}::{case.code}" for case in cases(asked)}
+    for argument in named:
+        if argument not in known:
+            raise pytest.UsageError(f"there is no {argument}; --co lists what there is")
+    config.stash[NAMED] = named
+    config.args = [argument for argument in config.args if argument not in named]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the session; the folder of its workers, who are gone, goes with it."""
+    sessions.pop()
+    if SHARED in config.stash:
+        shutil.rmtree(config.stash[SHARED], ignore_errors=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Name a folder to each worker of pytest-xdist, so that they judge an engine once together."""
+    stash = node.config.stash
+    if SHARED not in stash:
+        stash[SHARED] = tempfile.mkdtemp(prefix="medusa-")
+    node.workerinput["medusa_shared"] = stash[SHARED]
+
+
+class Invariants(pytest.Collector):
+    """All invariants of the engine that the command line names."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """An item for each of them, or for those that are named."""
+        named = self.config.stash[NAMED]
+        for case in cases(_asked(self.config)):
+            if not named or f"{GROUP}::{case.code}" in named:
+                item = InvariantItem.from_parent(self, name=case.code)
+                item.case = case
+                yield item
 
 
 class InvariantItem(pytest.Item):
@@ -57,8 +142,8 @@ class InvariantItem(pytest.Item):
         self.case.check()
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """What a report calls it."""
-        return self.config.rootpath, None, self.nodeid
+        """What a report calls it. The end of its id, alone, would be taken for a class's method."""
+        return self.config.rootpath, None, f"{self.name} of {self.case.asked.engine}"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -66,46 +151,29 @@ def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Add the invariants first, so that `-k` chooses among them as among all others."""
-    engine = config.getoption(OPTION)
-    if engine is None:
+    if config.getoption(OPTION) is None:
         return
+    group = Invariants.from_parent(session, name=GROUP, nodeid=GROUP)
+    # Reported as the collection of any file is: what is collected is counted there.
+    group.ihook.pytest_collectstart(collector=group)
+    report = group.ihook.pytest_make_collect_report(collector=group)
+    group.ihook.pytest_collectreport(report=report)
+    items += report.result
+
+
+def _asked(config: pytest.Config) -> Asked:
     from medusa_spec.registry import CONTRACTS
 
-    for case in _cases(config, CONTRACTS):
-        item = InvariantItem.from_parent(session, name=case.code, nodeid=f"medusa::{case.code}")
-        item.case = case
-        items.append(item)
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Judge no contract of which no invariant was chosen."""
-    chosen = [item for item in session.items if isinstance(item, InvariantItem)]
-    if not chosen:
-        return
-    from medusa_spec.registry import CONTRACTS, invariants
-
-    rules = [invariants()[item.name] for item in chosen if item.name in invariants()]
-    wanted = {rule.contract for rule in rules} or set(CONTRACTS)
-    contracts = tuple(name for name in CONTRACTS if name in wanted)
-    by_code = {case.code: case for case in _cases(session.config, contracts)}
-    for item in chosen:
-        item.case = by_code[item.name]
-
-
-def _cases(config: pytest.Config, contracts: Sequence[str]) -> list[Case]:
-    from medusa_conformance.cases import Asked, cases
-
+    folder = config.invocation_params.dir
     expected = config.getoption("--medusa-expected-failures")
-    return cases(
-        Asked(
-            config.getoption(OPTION),
-            str(config.invocation_params.dir),
-            config.getoption("--medusa-seed"),
-            config.getoption("--medusa-max-examples"),
-            config.getoption("--medusa-timeout"),
-            None if expected is None else str(config.invocation_params.dir / expected),
-            tuple(contracts),
-        )
+    return Asked(
+        config.getoption(OPTION),
+        str(folder),
+        config.getoption("--medusa-seed"),
+        config.getoption("--medusa-max-examples"),
+        config.getoption("--medusa-timeout"),
+        None if expected is None else str(folder / expected),
+        CONTRACTS,
     )
 
 
@@ -120,39 +188,17 @@ def parametrize_with_invariants(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """One case for each invariant of `engine`, `"module:attribute"`, as the argument `invariant`.
 
-    The test calls `invariant.check()`. The engine runs in a process of its own, in the folder from
-    which pytest finds its module, and is judged once, by the first case that runs.
+    The test calls `invariant.check()`. The engine runs in a process of its own that imports what
+    pytest can and what lies beside the file of tests. It is judged once, by the first case that
+    runs. `expected_failures` is a file, seen from the folder of the file of tests.
     """
-    from medusa_conformance.cases import Asked, cases
     from medusa_spec.registry import CONTRACTS
 
-    expected = None if expected_failures is None else os.fspath(expected_failures)
-    chosen = CONTRACTS if contracts is None else tuple(contracts)
     # With `--import-mode=importlib` nothing but the test's own file says where its folder is.
     file = sys._getframe(1).f_globals.get("__file__")
     beside = os.path.dirname(os.path.abspath(file)) if file else os.getcwd()
+    expected = None if expected_failures is None else os.path.join(beside, expected_failures)
+    chosen = CONTRACTS if contracts is None else tuple(contracts)
     asked = Asked(engine, beside, seed, max_examples, timeout, expected, chosen)
     parameters = [pytest.param(case, id=case.code) for case in cases(asked)]
     return pytest.mark.parametrize("invariant", parameters)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Name a folder to each worker of pytest-xdist, so that they judge an engine once together."""
-    if not hasattr(node.config, "medusa_shared"):
-        node.config.medusa_shared = tempfile.mkdtemp(prefix="medusa-")
-    node.workerinput["medusa_shared"] = node.config.medusa_shared
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Take the folder that a controller of pytest-xdist has named, and no other session's."""
-    os.environ.pop("MEDUSA_SHARED", None)
-    shared = getattr(config, "workerinput", {}).get("medusa_shared")
-    if shared is not None:
-        os.environ["MEDUSA_SHARED"] = shared
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the folder when its workers are gone."""
-    if hasattr(config, "medusa_shared"):
-        shutil.rmtree(config.medusa_shared, ignore_errors=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -10,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from medusa_conformance import pytest_plugin
+from medusa_conformance.cli_check import check
 from medusa_spec.registry import invariants
 
 Session = Callable[..., subprocess.CompletedProcess[str]]
@@ -38,6 +42,13 @@ class Wrong(Right):
         return tree
 
 
+class Late(Right):
+    def compile_tree(self, *given):
+        tree = super().compile_tree(*given)
+        tree.slots[1:] += 1
+        return tree
+
+
 class Crashing(Right):
     def compile_tree(self, *given):
         raise RuntimeError("no tree today")
@@ -54,7 +65,33 @@ class Counted(Right):
         (Path("starts") / str(os.getpid())).touch()
 """
 
+OWN = """
+from medusa_conformance.pytest_plugin import parametrize_with_invariants
+
+
+@parametrize_with_invariants({0!r}, max_examples=1{1})
+def test_invariant(invariant):
+    invariant.check()
+"""
+
 FEW = ("--medusa-max-examples", "1")
+
+
+def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # A checkout need not be installed: pytest found its folders, and the other process must.
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "INTERNALERROR" not in done.stdout + done.stderr
+    return done
 
 
 @pytest.fixture
@@ -65,10 +102,7 @@ def session(tmp_path: Path) -> Session:
     def run(*options: str) -> subprocess.CompletedProcess[str]:
         # Installed, the plugin is there already; from a checkout it must be named.
         plugin = ("-p", "no:medusa", "-p", "medusa_conformance.pytest_plugin")
-        command = [sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", *options]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-        assert "Traceback" not in done.stdout + done.stderr
-        return done
+        return python(tmp_path, "-m", "pytest", *plugin, *options)
 
     return run
 
@@ -96,7 +130,7 @@ def test_a_finding_is_told_once_and_what_follows_in_a_line(session: Session) -> 
     done = session("-q", "-rN", *FEW, *chosen)
     assert (done.returncode, counts(done)) == (1, "2 failed, 8 passed, 1 skipped, 72 deselected")
     assert done.stdout.count("usually    ") == 1
-    assert "FAIL  9 of 10 invariants executed" in done.stdout
+    assert "FAIL  9 of 82 invariants executed" in done.stdout
     assert "medusa-oracles replay .medusa/findings/01-TREE.POSITION_IS_DEPTH.json" in done.stdout
 
 
@@ -123,10 +157,90 @@ def test_an_expected_failure_is_an_xfail(session: Session, tmp_path: Path) -> No
     assert (done.returncode, counts(done)) == (0, "9 passed, 2 skipped, 71 deselected, 1 xfailed")
 
 
-def test_an_engine_that_is_not_there_is_one_line(session: Session) -> None:
-    done = session("-q", "--medusa-engine", "engines:Missing")
+def test_an_expected_failure_that_is_no_longer_lawful_fails(
+    session: Session, tmp_path: Path
+) -> None:
+    entry = "- {{invariant: {0}, reason: known, link: issue-1{1}}}\n"
+    entries = (("TREE.SLOT", ""), ("TREE.GONE", ""), ("TREE.POSITION_IS_DEPTH", ", expires: {0}"))
+    text = "".join(entry.format(code, more.format("2020-01-31")) for code, more in entries)
+    (tmp_path / "expected.yaml").write_text(text, "utf-8")
+    chosen = ("-k", "SLOT or POSITION_IS or VERDICT", "--medusa-expected-failures")
+    done = session("-q", *FEW, *chosen, "expected.yaml", "--medusa-engine", "engines:Wrong")
+    assert (done.returncode, counts(done)) == (1, "3 failed, 80 deselected")
+    assert "TREE.SLOT unexpected-pass: expected to fail: known" in done.stdout
+    assert "TREE.GONE is expected to fail: unknown-code (known)" in done.stdout
+    assert "TREE.POSITION_IS_DEPTH is expected to fail: expired (known)" in done.stdout
+
+
+def test_without_xfails_an_expected_failure_shows_its_finding(
+    session: Session, tmp_path: Path
+) -> None:
+    (tmp_path / "deep").mkdir()
+    shutil.copy(tmp_path / "engines.py", tmp_path / "deep")
+    entry = "- {invariant: TREE.POSITION_IS_DEPTH, reason: known, link: issue-1}\n"
+    (tmp_path / "deep" / "expected.yaml").write_text(entry, "utf-8")
+    # The file of expected failures is named as it is seen from the file of tests.
+    own = OWN.format("engines:Wrong", ", contracts=['tree'], expected_failures='expected.yaml'")
+    (tmp_path / "deep" / "test_own.py").write_text(own, "utf-8")
+    done = session("-q", "--runxfail", "-k", "POSITION_IS")
+    assert (done.returncode, counts(done)) == (1, "1 failed, 10 deselected")
+    assert "observed   1" in done.stdout
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_an_engine_that_is_not_there_fails_its_own_items_alone(
+    session: Session, tmp_path: Path, workers: tuple[str, ...]
+) -> None:
+    (tmp_path / "test_zero.py").write_text("def test_zero():\n    pass\n", "utf-8")
+    chosen = ("-k", "zero or SLOT or VERDICT", "--medusa-engine", "engines:Missing")
+    done = session("-q", "-rN", *chosen, *workers)
+    assert (done.returncode, counts(done).partition(", 81")[0]) == (1, "2 failed, 1 passed")
+    assert done.stdout.count("target: engines:Missing: engines has no attribute Missing") == 2
+
+
+def test_a_judge_that_ends_is_told_of(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "jinja2.py").write_text("raise SystemExit('not the jinja2 you want')\n", "utf-8")
+    done = session("-q", "-k", "SLOT", "--medusa-engine", "engines:Right")
+    assert (done.returncode, counts(done)) == (1, "1 failed, 82 deselected")
+    assert "engines:Right: the judge ended with status 1: not the jinja2 you want" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--medusa-engine", "nonsense"), "--medusa-engine: 'nonsense' is not module:attribute"),
+        (("--medusa-seed", "-1"), "-1 is not from 0 to 4294967295"),
+        (("--medusa-max-examples", "0"), "0 is not from 1 to 100000"),
+        (("--medusa-timeout", "soon"), "'soon' is no float"),
+        (("--medusa-engine", "a:b", "medusa::TREE.GONE"), "there is no medusa::TREE.GONE"),
+        (("--medusa-engine", "a:b", "--medusa-expected-failures", "gone.yaml"), "gone.yaml"),
+    ],
+)
+def test_what_leads_nowhere_is_a_usage_error(
+    session: Session, options: tuple[str, ...], said: str
+) -> None:
+    done = session("-q", *options)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "engines has no attribute Missing" in done.stdout + done.stderr
+    assert said in done.stderr
+
+
+def test_the_defaults_are_those_of_the_command() -> None:
+    of_command = {option.name: option.default for option in check.params}
+    names = ("seed", "max_examples", "timeout")
+    ours = (pytest_plugin.SEED, pytest_plugin.MAX_EXAMPLES, pytest_plugin.TIMEOUT)
+    assert tuple(of_command[name] for name in names) == ours
+
+
+def test_an_item_is_named_as_a_test_is_and_found_among_the_last_failures(session: Session) -> None:
+    named = ("medusa::TREE.POSITION_IS_DEPTH", "medusa::TREE.SLOT")
+    engine = ("--medusa-engine", "engines:Wrong")
+    done = session("-v", *FEW, *engine, *named)
+    assert "collected 2 items" in done.stdout
+    assert "medusa::TREE.SLOT PASSED" in done.stdout
+    assert (done.returncode, counts(done)) == (1, "1 failed, 1 passed")
+    again = session("-q", "--lf", "--co", *engine)
+    assert again.stdout.splitlines()[0] == "medusa::TREE.POSITION_IS_DEPTH"
+    assert "1/83 tests collected (82 deselected)" in again.stdout
 
 
 def test_workers_of_xdist_judge_an_engine_once_together(session: Session, tmp_path: Path) -> None:
@@ -152,6 +266,7 @@ def test_a_build_server_reads_stable_names(session: Session, tmp_path: Path) -> 
 def test_other_sessions_do_not_notice(session: Session, tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text(
         "import sys\n\n\ndef test_one():\n"
+        "    assert 'medusa_conformance.pytest_plugin' in sys.modules\n"
         "    assert not {'torch', 'hypothesis', 'numpy', 'medusa_spec'} & set(sys.modules)\n",
         "utf-8",
     )
@@ -159,41 +274,86 @@ def test_other_sessions_do_not_notice(session: Session, tmp_path: Path) -> None:
     assert (done.returncode, counts(done)) == (0, "1 passed")
 
 
-def test_a_file_of_tests_has_a_case_for_each_invariant(session: Session, tmp_path: Path) -> None:
-    (tmp_path / "test_own.py").write_text(
-        "from medusa_conformance.pytest_plugin import parametrize_with_invariants\n\n\n"
-        "@parametrize_with_invariants('engines:Wrong', max_examples=1, contracts=['tree'])\n"
-        "def test_invariant(invariant):\n"
-        "    invariant.check()\n",
+def test_a_session_that_judges_imports_neither_torch_nor_hypothesis(
+    session: Session, tmp_path: Path
+) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import sys\n\n\ndef pytest_sessionfinish():\n"
+        "    print('imported', sorted({'torch', 'hypothesis'} & set(sys.modules)))\n",
         "utf-8",
     )
+    chosen = ("-k", "SLOT", "--medusa-engine", "engines:Right")
+    done = session("-qs", "-W", "error", "-p", "no:hypothesispytest", *FEW, *chosen)
+    assert done.returncode == 0
+    assert "imported []" in done.stdout
+
+
+def test_a_script_may_start_pytest_without_a_guard(tmp_path: Path) -> None:
+    (tmp_path / "engines.py").write_text(ENGINES, "utf-8")
+    plugin = ("-p", "no:medusa", "-p", "medusa_conformance.pytest_plugin")
+    options = ["-q", *plugin, *FEW, "-k", "SLOT", "--medusa-engine", "engines:Right"]
+    (tmp_path / "run.py").write_text(f"import pytest\npytest.main({options})\n", "utf-8")
+    assert counts(python(tmp_path, "run.py")) == "1 passed, 82 deselected"
+
+
+def test_a_file_of_tests_has_a_case_for_each_invariant(session: Session, tmp_path: Path) -> None:
+    own = OWN.format("engines:Wrong", ", contracts=['tree']")
+    (tmp_path / "test_own.py").write_text(own, "utf-8")
     done = session("-q")
     assert (done.returncode, counts(done)) == (1, "2 failed, 8 passed, 1 skipped")
     assert "test_own.py::test_invariant[TREE.POSITION_IS_DEPTH]" in done.stdout
     assert "test_own.py::test_invariant[VERDICT]" in done.stdout
 
 
-def test_a_session_inside_another_shares_nothing_with_it(
-    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_file_of_tests_needs_no_plugin(tmp_path: Path) -> None:
+    (tmp_path / "engines.py").write_text(ENGINES, "utf-8")
+    own = OWN.format("engines:Right", ", contracts=['tree']")
+    (tmp_path / "test_own.py").write_text(own, "utf-8")
+    done = python(tmp_path, "-m", "pytest", "-q", "-p", "no:medusa")
+    assert (done.returncode, counts(done)) == (0, "10 passed, 1 skipped")
+
+
+def test_each_engine_of_a_session_keeps_its_own_findings(session: Session, tmp_path: Path) -> None:
+    for name, engine in (("test_one", "engines:Wrong"), ("test_two", "engines:Late")):
+        own = OWN.format(engine, ", contracts=['tree']")
+        (tmp_path / f"{name}.py").write_text(own, "utf-8")
+    done = session("-q", "-k", "TREE")
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("  replay ")]
+    assert [line[:3] for line in lines] == [["replay", "medusa-oracles", "replay"]] * 2
+    found = [(tmp_path / line[3]).read_text("utf-8") for line in lines]
+    assert '"code": "TREE.POSITION_IS_DEPTH"' in found[0]
+    assert '"code": "TREE.SLOT"' in found[1]
+
+
+def test_an_engine_imports_what_pytest_can_and_is_replayed(
+    session: Session, tmp_path: Path
 ) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    monkeypatch.setenv("MEDUSA_SHARED", str(shared))
-    done = session("-q", *FEW, "-k", "SLOT", "--medusa-engine", "engines:Right")
-    assert (done.returncode, counts(done)) == (0, "1 passed, 82 deselected")
-    assert list(shared.iterdir()) == []
+    (tmp_path / "src").mkdir()
+    (tmp_path / "engines.py").rename(tmp_path / "src" / "library.py")
+    (tmp_path / "adapter.py").write_text("from library import Wrong as Engine\n", "utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = src\n", "utf-8")
+    done = session("-q", "-k", "POSITION_IS", *FEW, "--medusa-engine", "adapter:Engine")
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("  replay ")]
+    path, program, *arguments = line.split()[1:]
+    assert path.startswith(f"PYTHONPATH={tmp_path / 'src'}:")
+    assert program == "medusa-oracles"
+    again = subprocess.run(
+        [sys.executable, "-m", "medusa_conformance.cli", *arguments],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path.removeprefix("PYTHONPATH=")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 1
+    assert "STILL FAILING" in again.stdout
 
 
 def test_an_engine_is_found_beside_its_file_of_tests(session: Session, tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
     (tmp_path / "engines.py").rename(inner / "elsewhere.py")
-    (inner / "test_own.py").write_text(
-        "from medusa_conformance.pytest_plugin import parametrize_with_invariants\n\n\n"
-        "@parametrize_with_invariants('elsewhere:Right', max_examples=1, contracts=['tree'])\n"
-        "def test_invariant(invariant):\n"
-        "    invariant.check()\n",
-        "utf-8",
-    )
+    own = OWN.format("elsewhere:Right", ", contracts=['tree']")
+    (inner / "test_own.py").write_text(own, "utf-8")
     done = session("-q", "--import-mode=importlib")
     assert (done.returncode, counts(done)) == (0, "10 passed, 1 skipped")
