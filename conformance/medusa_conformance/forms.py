@@ -36,6 +36,7 @@ class Order:
         """Physical cache rows, those of the staged tree as if it were staged canonically."""
         if rows.dtype.kind not in "iu":
             return rows
+        rows = rows.astype(np.int64)
         staged = rows - committed
         within = (staged >= 0) & (staged < len(self.rows))
         moved: Array = np.where(within, committed + self.back[np.where(within, staged, 0)], rows)
@@ -111,6 +112,9 @@ def canonical_slots(slots: IntArray, stride: int, topk: int) -> IntArray:
     What has no slot there, such as rank TOPK and those behind it, comes negated: any other number
     would be the slot of some other node.
     """
+    if slots.dtype.kind not in "iu":
+        return slots
+    slots = slots.astype(np.int64)
     behind = slots - 1
     depth, rank = behind // stride, behind % stride
     moved = np.where(rank < topk, 1 + depth * topk + rank, -slots)

@@ -30,7 +30,7 @@ from medusa_conformance.generation import generation
 from medusa_conformance.incident import Incident, IncidentKind
 from medusa_conformance.isolation import Isolated, Missing, Record
 from medusa_conformance.probes import unlawful_documents
-from medusa_conformance.rounds import decoding, filled
+from medusa_conformance.rounds import decoding
 from medusa_conformance.translation import Engine, Translated
 from medusa_conformance.unlawful import (
     is_refusal,
@@ -155,9 +155,11 @@ class Line:
             packed = observed.packed
             if packed is None:
                 raise Missing("propose")
-            own = Proposal(observed.table, packed, gather_rows(packed, truth.retrieval, sentinel))
             seen = arrays_of("frontier", frontier) | arrays_of("proposal", observed)
-            return seen, filled(observed, own)
+            if observed.candidates is None and packed.shape == (coordinate.nodes,):
+                candidates = gather_rows(packed, truth.retrieval, sentinel)
+                observed = replace(observed, candidates=candidates)
+            return seen, observed
         if frontier.heads is None or frontier.target is None:
             raise Missing("propose")
         table = derive_table(frontier.target, frontier.heads, topk)

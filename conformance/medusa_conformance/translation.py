@@ -136,9 +136,10 @@ class Translated:
         if physical is not None:
             physical = made.order.physical(physical, self._committed)
         path_logits = _by(found.path_logits, made.order.paths, 0)
-        if path_logits is not None and self._dialect.retrieval == "own":
+        wide = path_logits is not None and path_logits.ndim == 3
+        if wide and self._dialect.retrieval == "own":
             # Entries at padding mean nothing, so those of a column of it may go unread.
-            path_logits = path_logits[:, : made.retrieval.shape[1], ...]
+            path_logits = path_logits[:, : made.retrieval.shape[1]]
         return Verification(
             logits=_by(found.logits, rows, 0),
             head_logits=_by(found.head_logits, rows, 1),
@@ -173,7 +174,7 @@ class Translated:
         self._moved = self._dialect.kv_move == "eager"
         self._staged = None
         if plan.tokens is not None:
-            self._committed += len(plan.tokens)
+            self._committed += plan.tokens.size
         if made is None or plan.source is None:
             return plan
         return replace(plan, source=made.order.physical(plan.source, committed))
@@ -235,6 +236,7 @@ class Translated:
         if mask is not None and mask.shape == (nodes, nodes):
             mask = mask[rows][:, rows]
         if retrieval is not None and retrieval.dtype.kind in "iu":
+            retrieval = retrieval.astype(np.int64)
             within = (retrieval >= 0) & (retrieval < nodes)
             retrieval = np.where(within, order.back[np.where(within, retrieval, 0)], retrieval)
             if dialect.retrieval == "own":

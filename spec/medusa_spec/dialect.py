@@ -28,9 +28,12 @@ class Dialect:
     node_order: Literal["canonical", "own"] = "canonical"
     """`own`: `TreeBuffers.paths` names the path of each of its rows."""
     mask: Literal["boolean", "additive", "packed8", "packed32", "packed64"] = "boolean"
-    """Visible is not zero; is zero, hidden far below; or is a bit, the lowest of a word first."""
+    """Of a tree, and of a verification.
+
+    Visible is not zero; is zero, hidden far below; or is a bit, the lowest of a word first.
+    """
     mask_root: Literal["present", "absent"] = "present"
-    """`absent`: the mask has neither row nor column of the root, which every row sees."""
+    """`absent`: a tree's mask has neither row nor column of the root, which every row sees."""
     positions: Literal["absolute", "relative"] = "absolute"
     """`relative`: those of a verification do not count the committed prefix."""
     slots: int | Literal["canonical", "own"] = "canonical"
@@ -40,7 +43,7 @@ class Dialect:
     pad_token: int | None = None
     """The token that stands in padded candidates, where a sentinel does not."""
     accepted: Literal["edges", "with-root", "with-bonus"] = "edges"
-    """What an accepted length counts: suffix edges, the root too, or the next root as well."""
+    """What accepted lengths count: suffix edges, the root too, or the next root as well."""
     posterior_input: Literal["logits", "probabilities"] = "logits"
     """What its selection is given for each path position."""
     topk_ties: Literal["lower-id", "any"] = "lower-id"
@@ -48,7 +51,7 @@ class Dialect:
     kv_move: Literal["eager", "lazy"] = "eager"
     """`lazy`: committed rows are moved when they are next read. Tolerated."""
     labels: Literal["unshifted", "pre-shifted"] = "unshifted"
-    """`pre-shifted`: head 0's labels are those that it is given, moved by one already."""
+    """`pre-shifted`: it is given token `t + 1` at `t`, and so moves labels by one less."""
     end_of_sequence: Literal["commit", "loop"] = "commit"
     """`loop`: a commit publishes the whole path, and only `generate` ends. Tolerated."""
     refusals: Literal["refused", "any-error"] = "refused"

@@ -35,6 +35,12 @@ def report_documents() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def engines() -> ModuleType:
+    """The engines of `dialect_engines.py`, which speak any dialect."""
+    return _module("dialect_engines")
+
+
+@pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A headless Chromium, as `browser.py` drives it; it is left out where there is none."""
     module = _module("browser")
@@ -50,6 +56,8 @@ def _module(name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # Its dataclasses look their module up by its name.
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 

@@ -7,18 +7,22 @@ that speaks the canonical form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from medusa_conformance.runner import Setting, reference_factory
+import medusa_manifests
+from medusa_conformance.line import Factory, Line
+from medusa_conformance.runner import Setting, Tally, judge_line, reference_factory
+from medusa_conformance.translation import fixed_policy
 from medusa_mutations import Mutation
 from medusa_spec.coordinate import Coordinate, Policy
-from medusa_spec.dialect import Dialect
+from medusa_spec.dialect import Dialect, dialect_from
 from medusa_spec.errors import Refused
+from medusa_spec.registry import CONTRACTS
 from medusa_spec.stages import (
     CacheView,
     Decoded,
@@ -36,6 +40,22 @@ WIDER = 2
 
 IMPOSSIBLE = -1e5
 """The logarithm of an impossible token, in an engine that is given probabilities."""
+
+
+def dialect(document: dict[str, Any]) -> Dialect:
+    """A dialect that gives a reason for whatever it leaves unjudged."""
+    reasons = dict.fromkeys(Dialect(**document).tolerated, "as the engine says")
+    return dialect_from({**document, "reasons": reasons}, "test")
+
+
+def judged(factory: Factory, declared: Dialect, coordinates: Iterable[Coordinate]) -> Tally:
+    """What coordinates show of an engine that declares a dialect."""
+    tally = Tally()
+    within = medusa_manifests.tolerance(declared.dtype), medusa_manifests.tolerance("policy")
+    for coordinate in coordinates:
+        line = Line(fixed_policy(coordinate, declared), factory, *within, dialect=declared)
+        judge_line(line, frozenset(CONTRACTS), tally)
+    return tally
 
 
 def speaker(

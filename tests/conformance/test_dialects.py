@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import ast
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 
 import medusa_manifests
-from medusa_conformance.line import Line
-from medusa_conformance.runner import Tally, judge_line
-from medusa_conformance.translation import fixed_policy
+from medusa_conformance.runner import Tally
 from medusa_mutations import Mutation, mutations
 from medusa_spec.dialect import CANONICAL, Dialect, dialect_from
+from medusa_spec.documents import schema
 from medusa_spec.errors import InputError
-from medusa_spec.registry import CONTRACTS
 
 SHOWN = ("six-node", "rank-gaps", "end-of-sequence", "posterior-fast-typical", "depth-one")
 """Coordinates with siblings, padding, ends, both policies and a rest of a cache."""
@@ -70,34 +68,12 @@ UNSEEN = {"choices-leaves", "topk-ties", "policy"}
 """Forms of what an engine takes, or that the canonical form happens to have, too."""
 
 
-@pytest.fixture(scope="module")
-def engines() -> Any:
-    spec = importlib.util.spec_from_file_location(
-        "dialect_engines", Path(__file__).with_name("dialect_engines.py")
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["dialect_engines"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def dialect(document: dict[str, Any]) -> Dialect:
-    reasons = dict.fromkeys(Dialect(**document).tolerated, "as the engine says")
-    return dialect_from(document | {"reasons": reasons}, "test")
-
-
 def judged(
     engines: Any, spoken: Dialect, declared: Dialect, mutation: Mutation | None = None
 ) -> Tally:
-    tally = Tally()
-    tolerances = medusa_manifests.tolerance(declared.dtype), medusa_manifests.tolerance("policy")
-    for name in SHOWN:
-        coordinate = fixed_policy(medusa_manifests.load(name), declared)
-        line = Line(coordinate, engines.speaker(spoken, mutation), *tolerances, dialect=declared)
-        judge_line(line, frozenset(CONTRACTS), tally)
-    return tally
+    shown = map(medusa_manifests.load, SHOWN)
+    found: Tally = engines.judged(engines.speaker(spoken, mutation), declared, shown)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +85,7 @@ def plain(engines: Any) -> Tally:
 def test_what_is_declared_is_no_finding_and_hides_no_rule(
     name: str, engines: Any, plain: Tally
 ) -> None:
-    spoken = dialect(FORMS[name])
+    spoken = engines.dialect(FORMS[name])
     tally = judged(engines, spoken, spoken)
     assert [(found.finding.code, str(found.finding)) for found in tally.findings] == []
     assert tally.crashes == []
@@ -118,14 +94,14 @@ def test_what_is_declared_is_no_finding_and_hides_no_rule(
 
 @pytest.mark.parametrize("name", [name for name in FORMS if name not in UNSEEN])
 def test_what_is_not_declared_is_noticed(name: str, engines: Any) -> None:
-    tally = judged(engines, dialect(FORMS[name]), CANONICAL)
+    tally = judged(engines, engines.dialect(FORMS[name]), CANONICAL)
     assert tally.failed or tally.crashes
 
 
 @pytest.mark.parametrize("mutant", WRONG)
 @pytest.mark.parametrize("name", FORMS)
 def test_a_dialect_is_no_excuse(name: str, mutant: str, engines: Any) -> None:
-    mutation, spoken = mutations()[mutant], dialect(FORMS[name])
+    mutation, spoken = mutations()[mutant], engines.dialect(FORMS[name])
     tally = judged(engines, spoken, spoken, mutation)
     if mutation.killer in SILENT.get(name, set()):
         assert not tally.executed[mutation.killer]
@@ -138,15 +114,46 @@ def test_every_form_of_every_field_is_spoken_here() -> None:
     assert spoken == {f.name for f in fields(Dialect)} - {"dtype", "reasons"}
 
 
-@pytest.mark.parametrize("name", [name for name in FORMS if dialect(FORMS[name]).tolerated])
+@pytest.mark.parametrize("name", [name for name in FORMS if Dialect(**FORMS[name]).tolerated])
 def test_what_is_tolerated_needs_a_reason(name: str) -> None:
     with pytest.raises(InputError, match="reasons must say why it is lawful"):
         dialect_from(FORMS[name], "test")
 
 
+CHAPTER = (Path(__file__).parents[2] / "spec" / "dialects.md").read_text("utf-8")
+ROWS = dict(re.findall(r"^\| `(\w+)` \| (.*?) \| .* \|$", CHAPTER, re.MULTILINE))
+UNJUDGED = dict(
+    re.findall(r"^\| `(\w+)(?:: [\w-]+)?` \| ((?!.*\|.*\|).*) \|$", CHAPTER, re.MULTILINE)
+)
+
+
+def test_the_chapter_has_every_field_and_every_value() -> None:
+    properties = schema("dialect")["properties"]
+    assert list(ROWS) == [f.name for f in fields(Dialect)] == list(properties)
+    for name, entry in properties.items():
+        choices = entry.get("enum") or [
+            c for o in entry.get("oneOf", ()) for c in o.get("enum", ())
+        ]
+        listed = re.findall(r"`([\w-]+)`", ROWS[name])
+        assert set(choices) <= set(listed), name
+        # The canonical value comes first.
+        default = getattr(CANONICAL, name)
+        assert not choices or listed[0] == default
+    assert set(re.findall(r"`(\w+)`", ROWS["policy"])) == set(properties["policy"]["properties"])
+
+
 def test_the_chapter_says_what_stays_unjudged() -> None:
-    chapter = (Path(__file__).parents[2] / "spec" / "dialects.md").read_text("utf-8")
-    for f in fields(Dialect):
-        assert f"`{f.name}`" in chapter
-    for code in set().union(*SILENT.values()):
-        assert f"`{code}`" in chapter
+    loose = {f for form in FORMS.values() for f in Dialect(**form).tolerated}
+    assert UNJUDGED.keys() == loose
+    for name in loose:
+        assert "*tolerated*" in re.findall(rf"^\| `{name}` .*$", CHAPTER, re.MULTILINE)[0]
+    for form, codes in SILENT.items():
+        (name,) = Dialect(**FORMS[form]).tolerated
+        assert codes == set(re.findall(r"`([A-Z]+\.[A-Z_]+)`", UNJUDGED[name].partition(";")[0]))
+
+
+def test_the_examples_of_the_chapter_are_dialects() -> None:
+    examples = re.findall(r"^```python\ndialect = (.*?)^```", CHAPTER, re.MULTILINE | re.DOTALL)
+    assert len(examples) == 4
+    for example in examples:
+        assert dialect_from(ast.literal_eval(example), "spec/dialects.md") != CANONICAL
