@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from medusa_spec import Trace
+from medusa_spec.dialect import CANONICAL, Dialect
 from medusa_spec.registry import of_contract
 
 # Retrieval: (2), (0,0), (0,1) and (1,0,2), so the first three rows are padded.
@@ -78,3 +80,54 @@ def test_token_zero_is_a_token(trace: Trace, fired: Any) -> None:
 def test_a_candidate_of_another_path_is_heard(trace: Trace, fired: Any) -> None:
     swapped = trace["proposal.candidates"][[0, 1, 2, 2]]
     assert "PROPOSAL.GATHER" in fired(trace, {"proposal.candidates": swapped})
+
+
+@pytest.fixture(scope="module")
+def tied(trace: Trace) -> Trace:
+    """An engine that may order ties as it likes, where three tokens of head 0 tie for its ranks."""
+    heads = trace["frontier.heads"].copy()
+    tokens = trace["proposal.table"][1:4]
+    heads[0, tokens] = heads[0].max()
+    return replace(
+        trace,
+        arrays={**trace.arrays, "frontier.heads": heads},
+        dialect=Dialect(topk_ties="any", reasons={"topk_ties": "a sort of no stable order"}),
+    )
+
+
+def _observed(table: Any, tied: Trace, *, whole: bool) -> dict[str, Any]:
+    """A table of other tokens, or only the packed tokens that it gives."""
+    slots = [1 + (len(path) - 1) * tied.coordinate.topk + path[-1] for path in PATHS]
+    return {"proposal.table": table if whole else table[:2], "proposal.packed": table[[0, *slots]]}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_equal_logits_may_take_any_order(whole: bool, tied: Trace, fired: Any) -> None:
+    table = tied["proposal.table"].copy()
+    table[1:4] = table[[3, 1, 2]]
+    assert "PROPOSAL.TOPK" not in fired(tied, _observed(table, tied, whole=whole))
+    strict = replace(tied, dialect=CANONICAL)
+    assert "PROPOSAL.TOPK" in fired(strict, _observed(table, tied, whole=True))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_of_equal_logits_no_token_comes_twice(whole: bool, tied: Trace, fired: Any) -> None:
+    table = _at(tied["proposal.table"], 2, tied["proposal.table"][1])
+    assert "PROPOSAL.TOPK" in fired(tied, _observed(table, tied, whole=whole))
+
+
+def test_a_slot_without_a_node_is_judged_among_ties_too(tied: Trace, fired: Any) -> None:
+    unused = len(tied["proposal.table"]) - 1
+    least = int(tied["frontier.heads"][-1].argmin())
+    table = _at(tied["proposal.table"], unused, least)
+    assert "PROPOSAL.TOPK" in fired(tied, {"proposal.table": table})
+
+
+def test_of_equal_roots_any_may_be_taken_where_ties_are_free(tied: Trace, fired: Any) -> None:
+    target = tied["frontier.target"].copy()
+    root = int(target.argmax())
+    target[root - 1 if root else root + 1] = target[root]
+    changes = {"frontier.target": target, "proposal.packed": tied["proposal.packed"]}
+    other = _at(target, root, target[root] - 1.0)
+    assert "PROPOSAL.ROOT_FROM_TARGET" not in fired(tied, changes)
+    assert "PROPOSAL.ROOT_FROM_TARGET" in fired(tied, {"frontier.target": other})
