@@ -157,3 +157,14 @@ def test_the_examples_of_the_chapter_are_dialects() -> None:
     assert len(examples) == 4
     for example in examples:
         assert dialect_from(ast.literal_eval(example), "spec/dialects.md") != CANONICAL
+
+
+def test_a_loop_that_ends_is_not_compared_with_rounds_that_do_not(
+    engines: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoken = engines.dialect(FORMS["end-of-sequence-loop"])
+    for coordinate, compared in (("end-of-sequence", 0), ("six-node", 1)):
+        monkeypatch.setitem(globals(), "SHOWN", (coordinate,))
+        tally = judged(engines, spoken, spoken)
+        assert tally.executed["ROUND.GENERATION_IS_ROUNDS"] == compared
+    assert "`ROUND.GENERATION_IS_ROUNDS`" in UNJUDGED["end_of_sequence"]
