@@ -84,7 +84,10 @@ def _with_ours() -> Mapping[str, str]:
     theirs = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([*roots, *([theirs] if theirs else [])])
     # Each worker has such a process of its own; threads of one would only fight the others'.
-    return {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path}
+    calm = {"OMP_NUM_THREADS": "1", **os.environ}
+    # What is compiled is known by the second and the size of its source alone: a module that was
+    # mended at once would be judged, and replayed, as it was before.
+    return {**calm, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,21 @@ def test_a_module_that_goes_wrong_now_is_no_mended_one(
     # What goes wrong elsewhere does not hide this rule.
     (tmp_path / "mine.py").write_text("from miniatures import CrashesInSelect as Mine\n", "utf-8")
     assert replayed(call, file)[0] == FIXED
+
+
+def test_a_module_of_the_same_second_and_size_is_read_as_it_is(
+    call: Call, found: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where nothing compiled is ever written, this could not go wrong.
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    file, module = found(), tmp_path / "mine.py"
+    for name, said in (
+        ("OnlySelects", "TREE.MASK_IS_ANCESTRY was not executed this time"),
+        ("ExitsInInit", "exit in start: ended with status 4"),
+    ):
+        module.write_text(f"from miniatures import {name} as Mine\n", "utf-8")
+        os.utime(module, (1_700_000_000, 1_700_000_000))
+        assert replayed(call, file) == (ERROR, said)
 
 
 def test_a_command_is_begun_where_it_was(
