@@ -18,20 +18,18 @@ from medusa_conformance.runner import (
     Located,
     Setting,
     Tally,
+    first_finding,
     frozen_coordinates,
     judge_line,
-    judge_trace,
+    judge_traces,
     random_coordinates,
 )
 from medusa_conformance.shrink import shrink_all
 from medusa_conformance.targets import Described, Guarded, Target
 from medusa_conformance.translation import fixed_policy
-from medusa_oracles import judge
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.dialect import CANONICAL, Dialect
 from medusa_spec.errors import InputError
-from medusa_spec.registry import invariants
-from medusa_spec.trace import Trace
 from medusa_spec.tracefile import TraceFile, read_trace, trace_files
 
 CHUNK = 8
@@ -66,9 +64,8 @@ class Judged:
 def line_for(guard: Guarded, coordinate: Coordinate) -> Line:
     """One coordinate of a remote engine, under the tolerances and the policy that it declares."""
     dialect = guard.dialect
-    tolerance = medusa_manifests.tolerance(dialect.dtype)
-    within = medusa_manifests.tolerance("policy")
-    return Line(fixed_policy(coordinate, dialect), guard, tolerance, within, dialect=dialect)
+    tolerances = medusa_manifests.tolerances(dialect.dtype)
+    return Line(fixed_policy(coordinate, dialect), guard, *tolerances, dialect=dialect)
 
 
 def check(
@@ -163,7 +160,8 @@ def check_traces(path: Path, contracts: tuple[str, ...]) -> Judged:
             if getattr(found, name) != getattr(first, name):
                 rule = f"is another than that of {first.path.name}; judge such files apart"
                 raise InputError(str(file), f"header.{name}", rule)
-        judge_file(found, frozenset(contracts), tally)
+        trace = found.trace(*medusa_manifests.tolerances(found.dtype))
+        judge_traces([trace], found.coordinate, frozenset(contracts), tally, file)
     assert first is not None
     engine = first.engine or {}
     description = Description(
@@ -176,18 +174,6 @@ def check_traces(path: Path, contracts: tuple[str, ...]) -> Judged:
     )
     target = {"kind": "trace", "path": str(path.resolve())}
     return Judged(str(path), target, description, first.dialect, contracts, tally)
-
-
-def judge_file(found: TraceFile, contracts: frozenset[str], tally: Tally) -> None:
-    """One trace file through the oracles, under the tolerances of its dtype."""
-    executed: set[str] = set()
-    failed: set[str] = set()
-    tolerances = medusa_manifests.tolerance(found.dtype), medusa_manifests.tolerance("policy")
-    trace = found.trace(*tolerances)
-    judge_trace(trace, found.coordinate, contracts, tally, executed, failed, found.path)
-    tally.coordinates += 1
-    tally.executed.update(executed)
-    tally.failed.update(failed)
 
 
 def judge_one(target: Target, coordinate: Coordinate, contracts: frozenset[str]) -> Tally:
@@ -215,15 +201,3 @@ def shrunken(target: Target, causes: Sequence[Cause]) -> list[Cause]:
             return lambda coordinate: first_finding(line_for(guard, coordinate), code)
 
         return shrink_all(causes, judge_for)
-
-
-def first_finding(line: Line, code: str) -> Located | None:
-    """The first breach of one rule on a line, of which no more is run; `None` where it holds."""
-    contract = frozenset({invariants()[code].contract})
-    for seen in line.run():
-        if not isinstance(seen, Trace):
-            continue
-        for finding in judge(seen, contract).findings:
-            if finding.code == code:
-                return Located(finding, line.coordinate, seen.generation, seen.round)
-    return None

@@ -243,27 +243,19 @@ def minimal_example(mutation: Mutation) -> dict[str, Any]:
     import torch
 
     import medusa_manifests
-    from medusa_conformance.runner import Setting, line_of, reference_factory
-    from medusa_oracles import judge
-    from medusa_spec.trace import Trace
+    from medusa_conformance.runner import Setting, first_finding, line_of, reference_factory
 
     torch.set_num_threads(1)
     setting = Setting("cpu", "float64")
     coordinate = medusa_manifests.load(mutation.exposed_by)
     line = line_of(reference_factory(setting, mutation), coordinate, setting)
-    # The line is lazy: what comes behind the first finding is not run.
-    findings = (
-        finding
-        for seen in line.run()
-        if isinstance(seen, Trace)
-        for finding in judge(seen, frozenset({mutation.contract})).findings
-        if finding.code == mutation.killer
-    )
+    found = first_finding(line, mutation.killer)
+    assert found is not None
     return {
         "mutant": mutation.id,
         "coordinate": coordinate.name,
         "nodes": coordinate.nodes,
-        "finding": str(next(findings)),
+        "finding": str(found.finding),
     }
 
 

@@ -138,38 +138,47 @@ def judge_coordinates(
 
 def judge_line(line: Line, contracts: frozenset[str], tally: Tally) -> None:
     """One coordinate's traces through the oracles, and what came of it into the tally."""
-    executed: set[str] = set()
-    failed: set[str] = set()
-    for seen in line.run():
-        if isinstance(seen, Crash):
-            tally.crashes.append((line.coordinate.name, seen))
-            continue
-        judge_trace(seen, line.coordinate, contracts, tally, executed, failed)
-    tally.coordinates += 1
-    tally.executed.update(executed)
-    tally.failed.update(failed)
+    judge_traces(line.run(), line.coordinate, contracts, tally)
     tally.record.add(line.record)
 
 
-def judge_trace(
-    seen: Trace,
+def judge_traces(
+    traces: Iterable[Trace | Crash],
     coordinate: Coordinate,
     contracts: frozenset[str],
     tally: Tally,
-    executed: set[str],
-    failed: set[str],
     file: Path | None = None,
 ) -> None:
-    """One trace through the oracles; `executed` and `failed` grow by its coordinate's codes."""
-    tally.seen.update(seen.arrays, seen.documents)
-    judgement = judge(seen, contracts)
-    findings = judgement.findings or refused_unasked(seen)
-    executed.update(judgement.executed)
-    for finding in findings:
-        if finding.code not in failed:
-            located = Located(finding, coordinate, seen.generation, seen.round, file)
-            tally.findings.append(located)
-        failed.add(finding.code)
+    """All traces of one coordinate through the oracles; `file` is what they were read from."""
+    executed: set[str] = set()
+    failed: set[str] = set()
+    for seen in traces:
+        if isinstance(seen, Crash):
+            tally.crashes.append((coordinate.name, seen))
+            continue
+        tally.seen.update(seen.arrays, seen.documents)
+        judgement = judge(seen, contracts)
+        executed.update(judgement.executed)
+        for finding in judgement.findings or refused_unasked(seen):
+            if finding.code not in failed:
+                located = Located(finding, coordinate, seen.generation, seen.round, file)
+                tally.findings.append(located)
+            failed.add(finding.code)
+    tally.coordinates += 1
+    tally.executed.update(executed)
+    tally.failed.update(failed)
+
+
+def first_finding(line: Line, code: str) -> Located | None:
+    """The first breach of one rule on a line, of which no more is run; `None` where it holds."""
+    contract = frozenset({invariants()[code].contract})
+    for seen in line.run():
+        if not isinstance(seen, Trace):
+            continue
+        for finding in judge(seen, contract).findings:
+            if finding.code == code:
+                return Located(finding, line.coordinate, seen.generation, seen.round)
+    return None
 
 
 def refused_unasked(seen: Trace) -> tuple[Finding, ...]:
@@ -181,8 +190,7 @@ def refused_unasked(seen: Trace) -> tuple[Finding, ...]:
 
 def line_of(factory: Factory, coordinate: Coordinate, setting: Setting) -> Line:
     """The line of one coordinate, with the tolerances of the run's dtype."""
-    forward = medusa_manifests.tolerance(setting.dtype)
-    return Line(coordinate, factory, forward, medusa_manifests.tolerance("policy"))
+    return Line(coordinate, factory, *medusa_manifests.tolerances(setting.dtype))
 
 
 def mutations() -> Mapping[str, Mutation]:

@@ -47,6 +47,11 @@ def tolerance(dtype: str) -> Tolerance:
     return known[dtype]
 
 
+def tolerances(dtype: str) -> tuple[Tolerance, Tolerance]:
+    """Those of a forward pass in `dtype`, and of arithmetic on given logits."""
+    return tolerance(dtype), tolerance("policy")
+
+
 @cache
 def _tolerances() -> Mapping[str, Tolerance]:
     file = _folder() / f"{_TOLERANCES}.yaml"

@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 
 from medusa_conformance import shrink as module
-from medusa_conformance.check import first_finding
 from medusa_conformance.folding import Cause
-from medusa_conformance.runner import Located, Setting, line_of, reference_factory
+from medusa_conformance.runner import (
+    Located,
+    Setting,
+    first_finding,
+    line_of,
+    reference_factory,
+)
 from medusa_conformance.shrink import ALL_TRIALS, STEPS, TRIALS, lawful, shrink, shrink_all
 from medusa_manifests import load, names
 from medusa_mutations import mutations
