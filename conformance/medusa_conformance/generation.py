@@ -41,6 +41,15 @@ class Asked:
         tree, end = unsorted(tuple(paths)), planned.end_of_sequence
         return engine.generate(planned.prefix, self.tokens, tree, planned.topk, policy, end)
 
+    def shown(self, decoded: Decoded, plain: Engine) -> dict[str, Array]:
+        """What a generation answered, beside a plain pass over the prefix and its tokens."""
+        arrays = generated("generation", decoded)
+        arrays["generation.asked"] = np.asarray(self.tokens)
+        if plain.has("forward"):
+            passed = plain.forward([*self.coordinate.prefix, *decoded.tokens])
+            arrays |= present("generation", plain_logits=passed.logits)
+        return arrays
+
     def drive(self, engine: Engine, tree: TreeBuffers, policy: Policy) -> dict[str, Array]:
         """The same, round by round through the engine's stages, on its buffers.
 
@@ -98,15 +107,12 @@ def generation(line: Line) -> Iterator[Trace]:
     alone = asked.generate(engine, chain, coordinate.policy)
     fresh = asked.generate(line.engine(), coordinate.paths, coordinate.policy)
     arrays = {
-        **generated("generation", whole),
+        **asked.shown(whole, plain),
         **generated("chain", alone),
         **generated("fresh", fresh),
-        "generation.asked": np.asarray(asked.tokens),
     }
     if plain.has("forward"):
         passed = plain.forward([*prefix, *alone.tokens])
-        behind = plain.forward([*prefix, *whole.tokens])
-        arrays |= present("generation", plain_logits=behind.logits)
         arrays |= present("chain", plain_logits=passed.logits, plain_heads=passed.head_logits)
     if tree is not None and driven(line):
         arrays |= asked.drive(engine, tree, coordinate.policy)
@@ -118,15 +124,9 @@ def generation(line: Line) -> Iterator[Trace]:
         yield ended(line, asked, whole)
     if own != coordinate.policy:
         whole = asked.generate(engine, coordinate.paths, own)
-        arrays = {
-            **generated("generation", whole),
-            "generation.asked": np.asarray(asked.tokens),
-        }
+        arrays = asked.shown(whole, plain)
         if tree is not None and driven(line):
             arrays |= asked.drive(engine, tree, own)
-        if plain.has("forward"):
-            behind = plain.forward([*prefix, *whole.tokens])
-            arrays |= present("generation", plain_logits=behind.logits)
         yield line.trace(arrays, {"generation.prefix": prefix})
 
 
@@ -143,15 +143,9 @@ def ended(line: Line, asked: Asked, whole: Decoded) -> Trace:
         behind += published
     end = whole.tokens[min(place, len(whole.tokens) - 1)]
     planned = replace(asked.coordinate, end_of_sequence=end)
-    engine, plain = line.engine(), line.engine()
-    found = Asked(planned, asked.tokens).generate(engine, planned.paths, planned.policy)
-    arrays = {
-        **generated("generation", found),
-        "generation.asked": np.asarray(asked.tokens),
-    }
-    if plain.has("forward"):
-        passed = plain.forward([*planned.prefix, *found.tokens])
-        arrays |= present("generation", plain_logits=passed.logits)
+    again = Asked(planned, asked.tokens)
+    found = again.generate(line.engine(), planned.paths, planned.policy)
+    arrays = again.shown(found, line.engine())
     return line.trace(arrays, {"generation.prefix": planned.prefix}, coordinate=planned)
 
 

@@ -132,7 +132,7 @@ class Line:
         isolated = Isolated(made, self.record)
         if self.dialect == CANONICAL:
             return isolated
-        return Translated(isolated, self.dialect, self.coordinate)
+        return Translated(isolated, self.dialect)
 
     def compile(self, engine: Engine, coordinate: Coordinate) -> TreeBuffers:
         """The engine's buffers for a coordinate's tree; the judge's own where it has none."""
@@ -274,7 +274,7 @@ class Line:
             found.append(ranked_frontier(coordinate.ranking, vocabulary, coordinate.topk))
         return found
 
-    def candidates(self) -> Proposal:
+    def lawful_proposal(self) -> Proposal:
         """What a right engine proposes from the last of those frontiers."""
         coordinate, frontier = self.coordinate, self.frontiers()[-1]
         table = derive_table(frontier.target, frontier.heads, coordinate.topk)
@@ -288,7 +288,7 @@ class Line:
         engine, coordinate = self.engine(), self.coordinate
         if engine.has("prefill", "verify"):
             return
-        proposal = self.candidates()
+        proposal = self.lawful_proposal()
         for number, planned in enumerate(coordinate.rounds):
             rows = prescribed_logits(coordinate, planned, proposal.packed, number)
             if rows is None:
@@ -306,7 +306,7 @@ class Line:
         The numbers at padding mean nothing, so neither is a reason to refuse.
         """
         engine, coordinate = self.engine(), self.coordinate
-        truth, candidates = tree_of(coordinate), self.candidates().candidates
+        truth, candidates = tree_of(coordinate), self.lawful_proposal().candidates
         great = along_paths(great_logits(coordinate), truth)
         spoiled = great / GREAT
         spoiled[truth.retrieval < 0] = np.nan

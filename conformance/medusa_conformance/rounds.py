@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,16 +30,8 @@ if TYPE_CHECKING:
 
 def decoding(line: Line) -> Iterator[Trace]:
     """Prefill and rounds on one engine, behind an earlier generation where there is one."""
-    engine, earlier = line.engine(), line.coordinate.earlier
-    if earlier is not None:
-        before = line.coordinate.with_tree(earlier.paths)
-        before = replace(
-            before,
-            prefix=earlier.prefix,
-            prefix_length=len(earlier.prefix),
-            ranking=None,
-            posterior=(),
-        )
+    engine, before = line.engine(), line.coordinate.before
+    if before is not None:
         yield from rounds(line, engine, before, 0)
     yield from rounds(line, engine, line.coordinate, 1)
 
@@ -129,13 +121,13 @@ class Round:
         plain = self.line.engine()
         if plain.has("forward"):
             self.arrays |= plain_passes(plain, coordinate, tokens, proposal.packed)
-        usable: TreeBuffers = filled(self.tree, tree_of(coordinate))
         path_logits = verified.path_logits
         rows = prescribed_logits(coordinate, self.planned, proposal.packed, len(tokens))
         if rows is None and path_logits is None:
             rows = verified.logits
         if rows is not None:
-            path_logits = along_paths(rows, usable)
+            shown = self.tree.retrieval is not None
+            path_logits = along_paths(rows, self.tree if shown else tree_of(coordinate))
         if path_logits is None:
             raise Missing("verify")
         given, selection = self.line.select(engine, coordinate, proposal.candidates, path_logits)
@@ -167,12 +159,6 @@ class Round:
         self.arrays["round.visible_kv"] = after.backing[:, :, :, : after.length]
         if plain.has("forward"):
             self.arrays |= present("round", fresh_kv=plain.forward(tokens).kv)
-
-
-def filled(observed: Any, own: Any) -> Any:
-    """The observed value, with the judge's own in the place of what was not observed."""
-    names = [f.name for f in fields(observed) if getattr(observed, f.name) is None]
-    return replace(observed, **{name: getattr(own, name) for name in names})
 
 
 def present(stage: str, **values: Any) -> dict[str, Array]:

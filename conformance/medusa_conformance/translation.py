@@ -27,6 +27,7 @@ from medusa_conformance.forms import (
     visibility,
 )
 from medusa_conformance.isolation import Isolated, Missing
+from medusa_oracles.heads import IGNORED
 from medusa_oracles.tree import derive_tree
 from medusa_spec.arrays import Array, BoolArray, FloatArray, IntArray, RankPath
 from medusa_spec.coordinate import Coordinate, Policy
@@ -43,9 +44,6 @@ from medusa_spec.stages import (
     TreeBuffers,
     Verification,
 )
-
-IGNORED = -100
-"""The label of a row that has none (clause H1)."""
 
 
 def fixed_policy(coordinate: Coordinate, dialect: Dialect) -> Coordinate:
@@ -71,10 +69,9 @@ class Compiled:
 class Translated:
     """An isolated engine behind its dialect; stages, `Missing` and `Incident` are those of it."""
 
-    def __init__(self, engine: Isolated, dialect: Dialect, coordinate: Coordinate) -> None:
+    def __init__(self, engine: Isolated, dialect: Dialect) -> None:
         self._engine = engine
         self._dialect = dialect
-        self._coordinate = coordinate
         self._trees: list[Compiled] = []
         self._staged: Compiled | None = None
         self._committed = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medusa_oracles.tree import derive_parents, tree_of
@@ -77,9 +77,7 @@ def _planned(located: Located) -> Coordinate | None:
     contract = invariants()[located.finding.code].contract
     if contract == "verification":
         # Only rounds verify, and the rounds of this generation are over the earlier tree.
-        earlier = coordinate.earlier
-        before = coordinate.with_tree(earlier.paths)
-        return replace(before, prefix=earlier.prefix, prefix_length=len(earlier.prefix))
+        return coordinate.before
     return coordinate if contract in ("coordinate", "tree") else None
 
 

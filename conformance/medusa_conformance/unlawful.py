@@ -29,7 +29,7 @@ def unlawful_logits(line: Line) -> Iterator[Trace]:
     judged there in this round, and the next root is chosen from it.
     """
     engine, policy = line.engine(), line.coordinate.policy
-    candidates, vocabulary = line.candidates().candidates, line.coordinate.model.vocabulary
+    candidates, vocabulary = line.lawful_proposal().candidates, line.coordinate.model.vocabulary
     terminal = int((tree_of(line.coordinate).retrieval[-1] >= 0).sum()) - 1
     every, last = slice(None), slice(-1, None)
     # As a probability, minus infinity is a lawful zero.
@@ -76,11 +76,11 @@ def unlawful_commit(line: Line) -> Iterator[Trace]:
 def unlawful_staging(line: Line) -> Iterator[Trace]:
     """A tree, and a prefix, that are one row too large for the cache."""
     coordinate = line.coordinate
-    engine = line.engine(len(coordinate.prefix) + coordinate.nodes - 1)
+    capacity = len(coordinate.prefix) + coordinate.nodes - 1
+    engine = line.engine(capacity)
     tree, proposal = line.staged(engine)
     asked = f"a tree of {coordinate.nodes} rows with room for one less"
     yield refusal(line, engine, asked, partial(engine.verify, tree, proposal.packed))
-    capacity = len(coordinate.prefix) + coordinate.nodes - 1
     asked = f"a prefix of {capacity + 1} tokens in a cache of {capacity}"
     yield refusal(line, engine, asked, partial(engine.prefill, [0] * (capacity + 1)))
 

@@ -140,6 +140,20 @@ class Coordinate:
         """Packed rows with the root, `N`."""
         return len(self.paths) + 1
 
+    @property
+    def before(self) -> Coordinate | None:
+        """The earlier generation as an unsteered coordinate of its own; `None` without one."""
+        if self.earlier is None:
+            return None
+        prefix = self.earlier.prefix
+        return replace(
+            self.with_tree(self.earlier.paths),
+            prefix=prefix,
+            prefix_length=len(prefix),
+            ranking=None,
+            posterior=(),
+        )
+
     def with_tree(self, paths: tuple[RankPath, ...]) -> Coordinate:
         """The same coordinate over another tree, unsteered; `expected` does not carry over."""
         return replace(self, paths=paths, rounds=(None,), branching=None, expected={})
