@@ -55,11 +55,6 @@ class Judged:
         """What a finding was found with; where an engine computes is its own business."""
         return Setting("cpu", self.dialect.dtype, self.contracts)
 
-    def target_of(self, cause: Cause) -> Mapping[str, Any]:
-        """The target, or the one of several trace files that a finding was found in."""
-        file = cause.located.file
-        return self.target if file is None else {"kind": "trace", "path": str(file.resolve())}
-
 
 def line_for(guard: Guarded, coordinate: Coordinate) -> Line:
     """One coordinate of a remote engine, under the tolerances and the policy that it declares."""

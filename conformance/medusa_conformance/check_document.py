@@ -10,7 +10,7 @@ from typing import Any
 import medusa_spec
 from medusa_conformance.check import Judged
 from medusa_conformance.expected import Expectation, outcomes
-from medusa_conformance.finding_file import finding_document
+from medusa_conformance.finding_file import finding_documents
 from medusa_conformance.folding import Cause
 from medusa_conformance.verdicts import (
     capabilities,
@@ -67,10 +67,7 @@ def check_document(
         "capabilities": capabilities(tally),
         "contracts": contract_rows(rows),
         "invariants": rows,
-        "findings": [
-            finding_document(cause, number, judged.target_of(cause), judged.setting, run.seed)
-            for number, cause in enumerate(causes, 1)
-        ],
+        "findings": finding_documents(causes, judged.target, judged.setting, run.seed),
         "incidents": incidents(tally),
         "expected_failures": expected,
         "seconds": round(seconds, 3),

@@ -196,19 +196,10 @@ def derive_choices(
 
 def derive_manifest(loaded: Any, source: Path) -> dict[str, Any]:
     """The derivation of a manifest, and whether its frozen values agree."""
-    from medusa_conformance.derivation import derivation_document
+    from medusa_conformance.derivation import derivation_of
 
     coordinate = coordinate_from(loaded, str(source))
-    policy = coordinate.policy
-    document = derivation_document(
-        coordinate.name,
-        coordinate.paths,
-        coordinate.topk,
-        coordinate.heads,
-        policy.retrieval_order,
-        policy.sentinel,
-        coordinate.prefix_length,
-    )
+    document = derivation_of(coordinate)
     frozen = {key: v for key, v in coordinate.expected.items() if key in document}
     if frozen:
         agree = all(document[key] == value for key, value in frozen.items())

@@ -23,6 +23,7 @@ from medusa_conformance.targets import Target
 from medusa_spec.documents import validate
 from medusa_spec.errors import InputError
 from medusa_spec.findings import Verdict
+from medusa_spec.tracefile import SUFFIXES
 
 timeout_option = click.option(
     "--timeout",
@@ -86,7 +87,7 @@ def check(
 def traces_of(target: tuple[str, ...]) -> Path | None:
     """The trace file or folder that a target names, `None` where it names an engine."""
     path = Path(target[0])
-    if len(target) == 1 and (path.is_dir() or path.suffix in (".npz", ".safetensors")):
+    if len(target) == 1 and (path.is_dir() or path.suffix in SUFFIXES):
         return path
     return None
 

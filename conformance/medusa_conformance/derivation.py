@@ -9,6 +9,21 @@ import numpy as np
 from medusa_oracles.tree import derive_parents, derive_tree
 from medusa_oracles.verification import derive_positions, derive_staged_rows
 from medusa_spec.arrays import RankPath
+from medusa_spec.coordinate import Coordinate
+
+
+def derivation_of(coordinate: Coordinate) -> dict[str, Any]:
+    """The derivation of a coordinate's tree behind its prefix."""
+    policy = coordinate.policy
+    return derivation_document(
+        coordinate.name,
+        coordinate.paths,
+        coordinate.topk,
+        coordinate.heads,
+        policy.retrieval_order,
+        policy.sentinel,
+        coordinate.prefix_length,
+    )
 
 
 def derivation_document(

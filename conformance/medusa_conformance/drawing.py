@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from medusa_conformance.derivation import derivation_document
+from medusa_conformance.derivation import derivation_of
 from medusa_conformance.outcome import listed
 from medusa_conformance.picture import Marks, picture
 from medusa_spec.errors import InputError
@@ -44,15 +44,7 @@ class Drawings:
         if coordinate.nodes > MAX_ROWS:
             reason = f"{coordinate.nodes} rows are too many to draw; {MAX_ROWS} are the most"
             return None, f"{reason}. medusa-oracles derive --picture draws up to 256."
-        policy = coordinate.policy
-        document = derivation_document(
-            coordinate.name,
-            coordinate.paths,
-            coordinate.topk,
-            coordinate.heads,
-            policy.retrieval_order,
-            policy.sentinel,
-        )
+        document = derivation_of(coordinate)
         marks = marks_of(finding, document, coordinate.prefix_length)
         markup = ElementTree.tostring(picture(document, marks), encoding="unicode")
         if self.spent + len(markup) > BUDGET:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from medusa_conformance.folding import Cause
-from medusa_conformance.runner import Setting
+from medusa_conformance.runner import Located, Setting
 from medusa_conformance.tree_text import draw_tree
 from medusa_conformance.versions import versions
 from medusa_spec.documents import validate
@@ -28,7 +28,8 @@ def finding_documents(
 ) -> list[dict[str, Any]]:
     """The documents of one run, numbered from one in the order of its causes.
 
-    `target` says what was judged, as `finding.schema.json` describes it.
+    `target` says what was judged, as `finding.schema.json` describes it; of several trace files,
+    a finding names its own.
     """
     return [
         finding_document(cause, number, target, setting, seed)
@@ -62,7 +63,7 @@ def finding_document(
         "round": located.round,
         "found_on": cause.coordinates,
         "reproduced": cause.reproduced,
-        "target": dict(target),
+        "target": _target(located, target),
         "dtype": setting.dtype,
         "device": setting.device,
         "seed": seed,
@@ -71,6 +72,12 @@ def finding_document(
     }
     validate(document, "finding", f"finding {number}")
     return document
+
+
+def _target(located: Located, target: Mapping[str, Any]) -> dict[str, Any]:
+    if located.file is None:
+        return dict(target)
+    return {"kind": "trace", "path": str(located.file.resolve())}
 
 
 def file_name(number: int, code: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from medusa_conformance.finding_text import finding_lines
-from medusa_conformance.outcome import counted, listed, outcome
+from medusa_conformance.outcome import counted, incident_text, listed, outcome
 
 Case = ElementTree.Element
 
@@ -130,10 +130,3 @@ def _expected(found: Mapping[str, Any]) -> Iterator[Case]:
         if entry["outcome"] in OUTCOMES:
             message = f"{OUTCOMES[entry['outcome']]}: {entry['reason']}"
             yield _case("expected", entry["code"], "failure", entry["outcome"], message)
-
-
-def incident_text(incident: Mapping[str, Any]) -> str:
-    """One incident in a line."""
-    where = f"{incident['kind']} in {incident['stage']} on {incident['coordinate']}"
-    times = f" ({counted(incident['times'], 'time')})" if incident["times"] > 1 else ""
-    return f"{where}{times}: {incident['text']}"

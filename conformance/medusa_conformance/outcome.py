@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 from medusa_conformance.checkout import is_pinned
+from medusa_conformance.verdicts import ABSENT, contract_rows
 from medusa_spec.registry import invariants
 from medusa_spec.stages import STAGES
 
 NAMED = 6
 """Things that a sentence names before it counts the rest."""
-
-ABSENT = "the engine has no "
-"""How the reason of an invariant begins that asks for a stage which is not there."""
 
 # Neither XML nor a page can hold control characters and halves of characters, and marks that turn
 # the direction of writing would make a page say what its source does not.
@@ -47,7 +44,7 @@ def outcome(document: Mapping[str, Any]) -> dict[str, Any]:
         "expected_failures": [],
         **found,
         "invariants": rows,
-        "contracts": [_tally(name, list(own)) for name, own in groupby(rows, _contract)],
+        "contracts": contract_rows(rows),
         "incidents": [_incident(crash) for crash in found["crashes"]],
     }
 
@@ -57,23 +54,6 @@ def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
     reason = None if entry["executed"] else "no coordinate of this run has what it judges"
     clause = invariants()[entry["code"]].clause
     return {**entry, "clause": clause, "status": status, "reason": reason}
-
-
-def _contract(row: Mapping[str, Any]) -> str:
-    name: str = row["contract"]
-    return name
-
-
-def _tally(contract: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {
-        "contract": contract,
-        "planned": len(rows),
-        "executed": sum(row["executed"] > 0 for row in rows),
-        "failed": sum(row["status"] == "fail" for row in rows),
-        "not_exercised": sum(row["status"] == "not-exercised" for row in rows),
-        "incompetent": 0,
-        "expected_to_fail": 0,
-    }
 
 
 def _incident(crash: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,6 +127,13 @@ def _why(idle: Sequence[Mapping[str, Any]]) -> str:
     absent = listed([stage for stage in STAGES if stage in named], "or")
     some = f"{len(reasons)} of them " if len(reasons) < len(idle) else ""
     return f", {some}because {ABSENT}{absent}"
+
+
+def incident_text(incident: Mapping[str, Any]) -> str:
+    """One incident in a line."""
+    where = f"{incident['kind']} in {incident['stage']} on {incident['coordinate']}"
+    times = f" ({counted(incident['times'], 'time')})" if incident["times"] > 1 else ""
+    return f"{where}{times}: {incident['text']}"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -12,9 +12,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from medusa_conformance.expected import LAWFUL
 from medusa_conformance.finding_text import finding_lines
-from medusa_conformance.outcome import ABSENT, outcome, summary
+from medusa_conformance.outcome import incident_text, outcome, summary
 from medusa_conformance.render import COLOURS, columns, finding
+from medusa_conformance.verdicts import ABSENT
 from medusa_spec.errors import one_line
 
 OUTCOMES = {"fixed": "green", "still-failing": "red", "error": "yellow"}
@@ -76,11 +78,8 @@ def not_exercised(document: Mapping[str, Any]) -> Table | None:
 
 def incident_lines(document: Mapping[str, Any]) -> list[Text]:
     """What went wrong instead of being judged."""
-    found = []
-    for entry in document["incidents"][:LISTED]:
-        times = f" ({entry['times']} times)" if entry["times"] > 1 else ""
-        where = f"{entry['kind']} in {entry['stage']} on {entry['coordinate']}{times}"
-        found.append(Text(one_line(f"{where}: {entry['text']}"), style="yellow"))
+    listed = document["incidents"][:LISTED]
+    found = [Text(one_line(incident_text(entry)), style="yellow") for entry in listed]
     more = len(document["incidents"]) - LISTED
     return [*found, Text(f"and {more} more incidents", style="yellow")] if more > 0 else found
 
@@ -89,7 +88,7 @@ def expectation_lines(document: Mapping[str, Any]) -> list[Text]:
     """Expected failures, those that do not hold in red."""
     found = []
     for entry in document["expected_failures"]:
-        calm = entry["outcome"] in ("as-expected", "not-exercised")
+        calm = entry["outcome"] in LAWFUL
         text = f"{entry['code']} is expected to fail: {entry['outcome']} ({entry['reason']})"
         found.append(Text(one_line(text), style="dim" if calm else "red"))
     return found

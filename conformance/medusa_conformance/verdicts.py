@@ -62,6 +62,10 @@ _ORDER = {
 """When a round asks for a stage first: one that goes wrong hides itself and those behind it."""
 
 
+ABSENT = "the engine has no "
+"""How the reason of an invariant begins that asks for a stage which is not there."""
+
+
 def stage_of(name: str) -> str:
     """The stage that an engine lacks where a trace never holds this name."""
     return next(stage for prefix, stage in _STAGE_OF if name.startswith(prefix))
@@ -130,7 +134,7 @@ def _idle(code: str, tally: Tally) -> tuple[str, str]:
         if not record.present or (not absent and concerns(crash, stages)):
             return "incompetent", f"{crash.kind} in {crash.stage or crash.section}: {crash.error}"
     if absent:
-        return "not-exercised", f"the engine has no {', '.join(absent)}"
+        return "not-exercised", f"{ABSENT}{', '.join(absent)}"
     for stage in stages:
         if stage in record.unsupported:
             said = next(iter(record.unsupported[stage]))

@@ -40,6 +40,9 @@ _READERS: Mapping[str, Callable[[Path], tuple[str, dict[str, Array]]]] = {
     ".npz": read_npz,
     ".safetensors": read_safetensors,
 }
+SUFFIXES = tuple(_READERS)
+"""What the name of a trace file ends in."""
+
 _WRITERS = {".npz": write_npz, ".safetensors": write_safetensors}
 
 
