@@ -11,6 +11,8 @@ from markupsafe import Markup
 from medusa_conformance.derivation import derivation_of
 from medusa_conformance.outcome import listed
 from medusa_conformance.picture import Marks, picture
+from medusa_conformance.place import PACKED, packed_key, planned
+from medusa_spec.coordinate import Coordinate
 from medusa_spec.errors import InputError
 from medusa_spec.loading import coordinate_from
 
@@ -19,9 +21,6 @@ MAX_ROWS = 128
 
 BUDGET = 320 * 1024
 """Characters of drawings that a page holds; findings behind them have their tree as text."""
-
-PACKED = ("tree", "proposal", "verification")
-"""Contracts whose findings count packed rows of the tree when they say `row`."""
 
 
 class Drawings:
@@ -38,14 +37,17 @@ class Drawings:
         if finding["tree"] is None:
             return None, ""
         try:
-            coordinate = coordinate_from(finding["coordinate"], "finding")
+            whole = coordinate_from(finding["coordinate"], "finding")
         except InputError:
             return None, "The coordinate has no lawful tree to draw."
+        coordinate = planned(whole, finding["generation"], finding["contract"])
+        if coordinate is None:
+            return None, ""
         if coordinate.nodes > MAX_ROWS:
             reason = f"{coordinate.nodes} rows are too many to draw; {MAX_ROWS} are the most"
             return None, f"{reason}. medusa-oracles derive --picture draws up to 256."
         document = derivation_of(coordinate)
-        marks = marks_of(finding, document, coordinate.prefix_length)
+        marks = _marks(finding, coordinate, len(document["retrieve_indices"]))
         markup = ElementTree.tostring(picture(document, marks), encoding="unicode")
         if self.spent + len(markup) > BUDGET:
             return None, "Not drawn: the drawings above have taken the room that a page has."
@@ -53,18 +55,14 @@ class Drawings:
         return Markup(markup), _caption(marks)
 
 
-def marks_of(finding: Mapping[str, Any], document: Mapping[str, Any], prefix_length: int) -> Marks:
-    """What a picture of a derivation can point at for a finding.
-
-    The mask of a verification has the committed rows before the tree's, as many as the prefix is
-    long in the first round; later a key cannot be told from here.
-    """
+def _marks(finding: Mapping[str, Any], coordinate: Coordinate, paths: int) -> Marks:
+    """What the picture of a coordinate's tree can point at for a finding."""
     where, contract = finding["where"], finding["contract"]
     row = where.get("row") if contract in PACKED else None
     key = where.get("key")
-    if key is not None and contract == "verification":
-        key = key - prefix_length if finding["round"] == 0 else None
-    rows, paths = document["nodes"], len(document["retrieve_indices"])
+    if key is not None:
+        key = packed_key(coordinate, contract, key, finding["round"])
+    rows = coordinate.nodes
     return Marks(_within(row, rows), _within(key, rows), _within(where.get("path"), paths))
 
 

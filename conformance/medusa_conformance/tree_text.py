@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from medusa_conformance.place import PACKED, packed_key, planned
 from medusa_oracles.tree import derive_parents, tree_of
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.registry import invariants
@@ -24,9 +25,6 @@ WIDTH = 86
 BRANCHES = 36
 """Columns of the branches; what lies deeper begins behind an ellipsis."""
 
-PACKED = ("coordinate", "tree", "proposal", "verification")
-"""Contracts whose findings name packed rows, or entries of retrieval rows."""
-
 MASKS = ("TREE.MASK_IS_ANCESTRY", "VERIFICATION.RECTANGULAR_MASK")
 """Rules over what a row sees."""
 
@@ -41,7 +39,9 @@ class _Line:
 
 def draw_tree(located: Located) -> str | None:
     """The tree, one packed row a line; `None` where the finding has no place in it."""
-    coordinate, finding = _planned(located), located.finding
+    finding = located.finding
+    contract = invariants()[finding.code].contract
+    coordinate = planned(located.coordinate, located.generation, contract)
     if coordinate is None:
         return None
     tree = tree_of(coordinate)
@@ -69,18 +69,6 @@ def draw_tree(located: Located) -> str | None:
     return "\n".join(line.rstrip() for line in drawn)
 
 
-def _planned(located: Located) -> Coordinate | None:
-    """The coordinate whose tree a finding speaks of, `None` where that cannot be told."""
-    coordinate = located.coordinate
-    if coordinate.earlier is None or located.generation:
-        return coordinate
-    contract = invariants()[located.finding.code].contract
-    if contract == "verification":
-        # Only rounds verify, and the rounds of this generation are over the earlier tree.
-        return coordinate.before
-    return coordinate if contract in ("coordinate", "tree") else None
-
-
 def _marks(
     located: Located, coordinate: Coordinate, tree: TreeBuffers
 ) -> Iterator[tuple[int, str]]:
@@ -88,9 +76,10 @@ def _marks(
     finding = located.finding
     where, contract = finding.where, invariants()[finding.code].contract
     if "row" in where and contract in PACKED:
-        key = _key(located, coordinate)
-        if key is not None and key != where["row"]:
-            yield key, f"key {where['key']}"
+        if "key" in where:
+            key = packed_key(coordinate, contract, where["key"], located.round)
+            if key is not None and key != where["row"]:
+                yield key, f"key {where['key']}"
         yield where["row"], f"row {where['row']}{_said(finding)}"
     elif "path" in where and 0 <= where["path"] < len(tree.retrieval):
         rows = [row for row in tree.retrieval[where["path"]].tolist() if row >= 0]
@@ -101,16 +90,6 @@ def _marks(
             place += f", entry {entry}"
         place += ", behind its end" if entry >= len(rows) else ""
         yield rows[min(entry, len(rows) - 1)], f"{place}{_said(finding)}"
-
-
-def _key(located: Located, coordinate: Coordinate) -> int | None:
-    """The packed row behind a column of a mask, where it is one and can be told."""
-    key = located.finding.where.get("key")
-    if key is None or located.finding.code != "VERIFICATION.RECTANGULAR_MASK":
-        return key
-    # Later rounds stand behind what the earlier ones published, which a finding does not say.
-    row = key - len(coordinate.prefix)
-    return row if located.round == 0 and row >= 0 else None
 
 
 def _said(finding: Finding) -> str:

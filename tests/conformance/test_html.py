@@ -10,15 +10,20 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from medusa_conformance.derivation import derivation_of
 from medusa_conformance.drawing import BUDGET, MAX_ROWS
 from medusa_conformance.html import html
 from medusa_conformance.outcome import outcome, summary
+from medusa_conformance.picture import Marks, picture
 from medusa_conformance.values import TEXT_LIMIT, sides
+from medusa_spec.coordinate import Coordinate
+from medusa_spec.loading import coordinate_from
 from medusa_spec.registry import invariants
 
 VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
@@ -253,6 +258,30 @@ def test_a_large_tree_is_not_drawn(rows: int, drawn: bool, report_documents: Mod
     assert ("<svg" in article) is drawn
     assert ("rows are too many to draw" in article) is not drawn
     assert len(text) < 500_000
+
+
+def test_a_finding_is_drawn_over_the_tree_that_it_is_of(report_documents: ModuleType) -> None:
+    document = report_documents.failing()
+    finding = document["findings"][0]
+    finding["coordinate"]["earlier"] = {"prefix": [1, 2], "paths": [[0]]}
+    # Key 3 of a verification is row 1 behind the two tokens of the earlier generation, and row 0
+    # behind the three of this one.
+    finding |= {"contract": "verification", "where": {"row": 0, "key": 3}}
+
+    def page(generation: int) -> str:
+        finding["generation"] = generation
+        return html(document)
+
+    whole = coordinate_from(finding["coordinate"], "finding")
+    earlier = whole.before
+    assert earlier is not None
+    assert svg_of(earlier, Marks(row=0, key=1)) in page(0)
+    assert "row 0 and key 1, where the engine differs" in page(0)
+    assert svg_of(whole, Marks(row=0, key=0)) in page(1)
+
+
+def svg_of(coordinate: Coordinate, marks: Marks) -> str:
+    return ElementTree.tostring(picture(derivation_of(coordinate), marks), encoding="unicode")
 
 
 def test_drawings_and_texts_leave_the_page_small(report_documents: ModuleType) -> None:
