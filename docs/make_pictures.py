@@ -25,7 +25,6 @@ from medusa_conformance import render, reports, runner
 from medusa_conformance.check_document import Run
 from medusa_conformance.cli import derive_manifest
 from medusa_conformance.cli_common import workers
-from medusa_conformance.files import write_text
 from medusa_conformance.judging import judge_target, keep
 from medusa_conformance.picture import draw
 from medusa_conformance.targets import Target
@@ -33,6 +32,7 @@ from medusa_oracles.tree import derive_tree
 from medusa_spec.arrays import RankPath
 from medusa_spec.coordinate import Coordinate, RetrievalOrder
 from medusa_spec.documents import load_document
+from medusa_spec.files import write_text
 
 DOCS = Path(__file__).resolve().parent
 MANIFEST = DOCS.parent / "manifests/medusa_manifests/six-node.yaml"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from medusa_conformance.files import write_text
 from medusa_spec.errors import InputError
+from medusa_spec.files import write_text
 
 MAX_ROWS = 256
 """Rows of the largest tree that is drawn: a label still fits its cell, and a page its picture."""

@@ -16,11 +16,11 @@ from typing import Any
 from medusa_conformance.check_document import Run
 from medusa_conformance.cli_common import workers
 from medusa_conformance.expected import load_expectations
-from medusa_conformance.files import write_text
 from medusa_conformance.incident import Incident
 from medusa_conformance.judging import judge_target, keep
 from medusa_conformance.targets import Target
 from medusa_spec.errors import InputError
+from medusa_spec.files import write_text
 
 
 def main() -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import medusa_spec
 from medusa_conformance.checkout import is_pinned
-from medusa_conformance.files import write_text
 from medusa_conformance.finding_file import file_name, finding_documents
 from medusa_conformance.folding import fold
 from medusa_conformance.html import html
@@ -20,6 +19,7 @@ from medusa_conformance.versions import suite_commit, versions
 from medusa_oracles import oracles
 from medusa_spec.documents import validate
 from medusa_spec.errors import InputError
+from medusa_spec.files import write_text
 from medusa_spec.findings import Verdict
 from medusa_spec.registry import invariants
 

@@ -6,8 +6,8 @@ import os
 from importlib import resources
 from pathlib import Path
 
-from medusa_conformance.files import write_text
 from medusa_spec.errors import InputError
+from medusa_spec.files import write_text
 
 FILES = {"medusa_adapter.py": "adapter_stub.txt", "test_medusa.py": "test_stub.txt"}
 """What is written, and the template that it is written from."""

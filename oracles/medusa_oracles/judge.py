@@ -111,7 +111,7 @@ def equal(
         return
     if same(expected, observed):
         return
-    different = np.argwhere((expected != observed) & ~(_nan(expected) & _nan(observed)))
+    different = np.argwhere(_unequal(expected, observed))
     if len(different):
         first = tuple(different[0])
         place = dict(where or {}) | _where(axes, first)
@@ -151,7 +151,7 @@ def difference(
     The greatest difference is the one furthest beyond what is allowed.
     """
     if tolerance is None:
-        far = (expected != observed) & ~(_nan(expected) & _nan(observed))
+        far = _unequal(expected, observed)
     else:
         far = ~np.isclose(observed, expected, rtol=tolerance.rtol, atol=tolerance.atol)
     entries = int(np.count_nonzero(far))
@@ -185,6 +185,12 @@ def beyond(expected: Array, observed: Array, tolerance: Tolerance) -> bool:
 def same(expected: Array, observed: Array) -> bool:
     """Whether two arrays are equal to the bit; a cache row that nobody wrote may hold NaN twice."""
     return np.array_equal(expected, observed, equal_nan=True)
+
+
+def _unequal(expected: Array, observed: Array) -> BoolArray:
+    """The entries at which two arrays are not the same; NaN is the same as NaN."""
+    unequal: BoolArray = (expected != observed) & ~(_nan(expected) & _nan(observed))
+    return unequal
 
 
 def _nan(array: Array) -> BoolArray:

@@ -26,6 +26,7 @@ from medusa_spec.coordinate import Coordinate, ModelShape, Policy, Source, canon
 from medusa_spec.dialect import Dialect, dialect_from
 from medusa_spec.documents import SIZE_LIMIT, parse_json, validate
 from medusa_spec.errors import InputError
+from medusa_spec.files import written_whole
 from medusa_spec.lawful import LEGACY_ONLY
 from medusa_spec.loading import coordinate_from, source_pin
 from medusa_spec.trace import Tolerance, Trace
@@ -170,18 +171,12 @@ def write_trace(
     text = _json(source, header)
     # What could not be read again is not written.
     _parsed(source, text)
-    # Beside the target, for a rename is one step only within a file system.
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("xb") as stream:
-                _WRITERS[target.suffix](stream, text, arrays)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(source, "", f"cannot be written: {error.strerror}") from None
+    with written_whole(target) as stream:
+        _WRITERS[target.suffix](stream, text, arrays)
 
 
 def _named(seen: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

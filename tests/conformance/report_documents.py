@@ -44,7 +44,7 @@ def finding(code: str, coordinate: str = "six-node", **changes: Any) -> dict[str
         "generation": 0,
         "round": 0,
         "found_on": 1,
-        "target": {"kind": "module", "text": "my_engine:factory", "folder": "/home/me"},
+        "target": {"kind": "module", "text": "my_engine:factory", "folder": "."},
         "dtype": "float64",
         "device": "cpu",
         "seed": 0,

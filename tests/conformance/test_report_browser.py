@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from medusa_conformance.files import write_text
 from medusa_conformance.html import html
+from medusa_spec.files import write_text
 
 BUILDERS = ("passing", "failing", "inconclusive", "at_large")
 SCREENS = [(1280, 800, "light"), (1280, 800, "dark"), (390, 844, "light"), (390, 844, "dark")]

@@ -16,10 +16,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from medusa_conformance.adapters.package_llama import (
+    LOOP_ENDS,
+    NARROW_REFUSES,
     Ids,
     by_row,
     decoder,
     folder,
+    hold_to_capacity,
     hold_to_choice,
     read_rounds,
 )
@@ -41,8 +44,8 @@ class Engine:
         "reasons": {
             "policy": "a constant of the package",
             "slots": "ten slots for the children of each parent, which have a draft of their own",
-            "end_of_sequence": "a loop looks for the end behind each commit",
-            "refusals": "a full cache is an error of torch's narrow, before the first write",
+            "end_of_sequence": LOOP_ENDS,
+            "refusals": NARROW_REFUSES,
         },
     }
 
@@ -98,8 +101,7 @@ class Engine:
 
     def prefill(self, tokens: Any) -> Any:
         """`initialize_tree` on a new cache; the drafter has no heads to show."""
-        if len(tokens) > self.capacity:
-            raise Unsupported("a generation empties the cache before it reads its prompt")
+        hold_to_capacity(tokens, self.capacity)
         self.past, self.data, self.length = self.caches_of(self.model.base_model)
         self.tokens, self.path_logits = self.torch.tensor([list(tokens)]), None
         self.model.ea_layer.reset_kv()

@@ -8,7 +8,12 @@ from typing import Any
 from medusa_conformance.adapters.fasterdecoding_model import model_of, release
 from medusa_conformance.adapters.fasterdecoding_utils import Utils
 from medusa_conformance.adapters.head_modules import run_heads
-from medusa_conformance.adapters.package_llama import Ids, read_rounds
+from medusa_conformance.adapters.package_llama import (
+    NARROW_REFUSES,
+    Ids,
+    hold_to_capacity,
+    read_rounds,
+)
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.errors import Unsupported
 
@@ -26,7 +31,7 @@ class Engine(Utils):
             **Utils.dialect["reasons"],
             "end_of_sequence": "update_inference_inputs is told of no end; medusa_generate looks "
             "for it behind every round",
-            "refusals": "a full cache is an error of torch's narrow, before the first write",
+            "refusals": NARROW_REFUSES,
         },
     }
 
@@ -41,8 +46,7 @@ class Engine(Utils):
 
     def prefill(self, tokens: Any) -> Any:
         """`initialize_medusa` on an emptied cache."""
-        if len(tokens) > self.capacity:
-            raise Unsupported("the release empties its cache before it reads a prompt")
+        hold_to_capacity(tokens, self.capacity)
         self.utils.reset_medusa_mode(self.model)
         self.utils.reset_past_key_values(self.past)
         self.tokens = self.torch.tensor([list(tokens)])

@@ -13,10 +13,13 @@ from typing import Any
 
 from medusa_conformance.adapters.head_modules import run_heads
 from medusa_conformance.adapters.package_llama import (
+    LOOP_ENDS,
+    NARROW_REFUSES,
     Ids,
     by_row,
     decoder,
     folder,
+    hold_to_capacity,
     hold_to_choice,
     read_rounds,
 )
@@ -40,8 +43,8 @@ class Engine:
             "policy": "constants of the package",
             "slots": "as many slots a depth as its branching factor, with no room to spare",
             "topk_ties": "torch.topk promises no order among equal logits",
-            "end_of_sequence": "a loop looks for the end behind each commit",
-            "refusals": "a full cache is an error of torch's narrow, before the first write",
+            "end_of_sequence": LOOP_ENDS,
+            "refusals": NARROW_REFUSES,
         },
     }
 
@@ -91,8 +94,7 @@ class Engine:
 
     def prefill(self, tokens: Any) -> Any:
         """`initialize_medusa` on a new cache."""
-        if len(tokens) > self.capacity:
-            raise Unsupported("a generation empties the cache before it reads its prompt")
+        hold_to_capacity(tokens, self.capacity)
         self.past, self.data, self.length = self.caches(self.model.base_model)
         self.tokens, self.seen = self.torch.tensor([list(tokens)]), None
         self.utils.reset_medusa_mode(self.model)

@@ -12,6 +12,9 @@ from typing import Any
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.errors import Unsupported
 
+LOOP_ENDS = "a loop looks for the end behind each commit"
+NARROW_REFUSES = "a full cache is an error of torch's narrow, before the first write"
+
 
 def decoder(
     make: Callable[[Any], Any], coordinate: Coordinate, capacity: int, kv_heads: int
@@ -69,6 +72,12 @@ class Ids:
     def decode(self, ids: Any, **_: Any) -> list[int]:
         """The ids."""
         return [int(token) for token in ids]
+
+
+def hold_to_capacity(tokens: Any, capacity: int) -> None:
+    """`Unsupported` for a prompt beyond the cache, which no loop of a package meets."""
+    if len(tokens) > capacity:
+        raise Unsupported("a generation empties the cache before it reads its prompt")
 
 
 def hold_to_choice(staged: Any, retrieval: Any, path: int, accepted: int) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from medusa_spec.errors import InputError
 
 
-def write_text(target: Path, text: str) -> None:
-    """Put `text` into `target` in one step; nothing is left behind where that fails.
+@contextmanager
+def written_whole(target: Path) -> Iterator[BinaryIO]:
+    """A stream whose bytes become `target` in one step; nothing is left behind where that fails.
 
     Raises `InputError` where the file system says no.
     """
@@ -18,10 +22,16 @@ def write_text(target: Path, text: str) -> None:
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         try:
-            with temporary.open("x", encoding="utf-8", newline="\n") as stream:
-                stream.write(text)
+            with temporary.open("xb") as stream:
+                yield stream
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(str(target), "", f"cannot be written: {error.strerror}") from None
+
+
+def write_text(target: Path, text: str) -> None:
+    """Put `text` into `target` as UTF-8, whole or not at all; errors as `written_whole`."""
+    with written_whole(target) as stream:
+        stream.write(text.encode("utf-8"))
