@@ -8,7 +8,7 @@ handed on. Any other exception is a crash, and the line goes on with the next se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -45,6 +45,7 @@ from medusa_spec.arrays import Array
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.dialect import CANONICAL, Dialect
 from medusa_spec.errors import Refused, Unsupported, one_line
+from medusa_spec.registry import CONTRACTS
 from medusa_spec.stages import Frontier, Proposal, Selection, TreeBuffers, arrays_of
 from medusa_spec.trace import Tolerance, Trace
 
@@ -80,23 +81,14 @@ class Line:
     record: Record = field(default_factory=Record)
     dialect: Dialect = CANONICAL
 
-    def run(self) -> Iterator[Trace | Crash]:
-        """Every section in the order of the contracts."""
-        for section in (
-            Line.admission,
-            Line.heads,
-            Line.alignment,
-            Line.tree,
-            Line.node_count,
-            Line.proposals,
-            decoding,
-            Line.decisions,
-            Line.selections,
-            unlawful_logits,
-            unlawful_commit,
-            unlawful_staging,
-            generation,
-        ):
+    def run(self, contracts: Collection[str] = CONTRACTS) -> Iterator[Trace | Crash]:
+        """The sections that exercise any of `contracts`, in the order of the contracts.
+
+        A lawful request that is refused is a breach of the round in any of them.
+        """
+        for section, own in SECTIONS:
+            if "round" not in contracts and own.isdisjoint(contracts):
+                continue
             try:
                 yield from section(self)
             except (Missing, Unsupported):
@@ -325,3 +317,21 @@ class Line:
 def documents_of(tree: TreeBuffers) -> dict[str, Any]:
     """The paths of a tree's rows, where they were observed."""
     return {} if tree.paths is None else {"tree.paths": tree.paths}
+
+
+SECTIONS: tuple[tuple[Callable[[Line], Iterator[Trace]], frozenset[str]], ...] = (
+    (Line.admission, frozenset({"coordinate"})),
+    (Line.heads, frozenset({"heads"})),
+    (Line.alignment, frozenset({"heads"})),
+    (Line.tree, frozenset({"tree"})),
+    (Line.node_count, frozenset({"tree"})),
+    (Line.proposals, frozenset({"proposal"})),
+    (decoding, frozenset({"proposal", "verification", "posterior", "commit", "round"})),
+    (Line.decisions, frozenset({"posterior"})),
+    (Line.selections, frozenset({"posterior"})),
+    (unlawful_logits, frozenset({"posterior"})),
+    (unlawful_commit, frozenset({"commit"})),
+    (unlawful_staging, frozenset({"commit"})),
+    (generation, frozenset({"commit", "round"})),
+)
+"""Every section in the order of the contracts, with those that its traces exercise."""

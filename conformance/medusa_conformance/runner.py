@@ -138,7 +138,7 @@ def judge_coordinates(
 
 def judge_line(line: Line, contracts: frozenset[str], tally: Tally) -> None:
     """One coordinate's traces through the oracles, and what came of it into the tally."""
-    judge_traces(line.run(), line.coordinate, contracts, tally)
+    judge_traces(line.run(contracts), line.coordinate, contracts, tally)
     tally.record.add(line.record)
 
 
@@ -172,7 +172,7 @@ def judge_traces(
 def first_finding(line: Line, code: str) -> Located | None:
     """The first breach of one rule on a line, of which no more is run; `None` where it holds."""
     contract = frozenset({invariants()[code].contract})
-    for seen in line.run():
+    for seen in line.run(contract):
         if not isinstance(seen, Trace):
             continue
         for finding in judge(seen, contract).findings:

@@ -47,6 +47,10 @@ _STAGE_OF = (
 """The stage from which a trace has the names that begin so; the first that fits."""
 
 
+_ANSWERS = ("heads", "tree", "proposal", "verification", "selection", "commit")
+"""Parts of a trace that are a stage's answer as it came, and not what the line made of several."""
+
+
 _ORDER = {
     "compile_tree": 0,
     "prefill": 1,
@@ -129,6 +133,8 @@ def _idle(code: str, tally: Tally) -> tuple[str, str]:
     lacking = [name for name in oracles()[code].needs if name not in tally.seen]
     stages = list(dict.fromkeys(map(stage_of, lacking)))
     absent = [stage for stage in stages if stage not in record.present]
+    if lacking and not absent and all(_withheld(name, tally) for name in lacking):
+        return "not-exercised", _shows_less(lacking[0])
     for _, crash in tally.crashes:
         # Where no engine was ever made, nothing is known of its stages.
         if not record.present or (not absent and concerns(crash, stages)):
@@ -140,10 +146,23 @@ def _idle(code: str, tally: Tally) -> tuple[str, str]:
             said = next(iter(record.unsupported[stage]))
             return "not-exercised", f"{stage} is not supported: {said}"
     if lacking:
-        stage, shown = stages[0], lacking[0].partition(".")[2]
-        asked = f"{stage} shows no {shown}" if record.calls[stage] else f"{stage} was never asked"
-        return "not-exercised", asked
+        asked = record.calls[stages[0]]
+        return "not-exercised", (
+            _shows_less(lacking[0]) if asked else f"{stages[0]} was never asked"
+        )
     return "not-exercised", "nothing that the engine showed called for it"
+
+
+def _withheld(name: str, tally: Tally) -> bool:
+    """Whether a stage answered, and without this: no incident elsewhere is why it is not seen."""
+    field = name.partition(".")[0]
+    return field in _ANSWERS and any(
+        seen.startswith(f"{field}.") and stage_of(seen) == stage_of(name) for seen in tally.seen
+    )
+
+
+def _shows_less(name: str) -> str:
+    return f"{stage_of(name)} shows no {name.partition('.')[2]}"
 
 
 def concerns(crash: Crash, stages: Collection[str]) -> bool:

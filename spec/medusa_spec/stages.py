@@ -6,6 +6,7 @@ Shapes: `N` packed rows with the root, `R` retrieval paths of width `W`, `K` hea
 
 from __future__ import annotations
 
+import difflib
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -212,7 +213,8 @@ def answer_of(kind: type, value: Any) -> Any:
     """A stage's answer in its own form, from any object or mapping that has its fields.
 
     A field that is absent or `None` was not observed, and is `None`. Arrays of another library and
-    lists become numpy arrays. `TypeError` or `ValueError` where a value is of no such form.
+    lists become numpy arrays. `TypeError` or `ValueError` where a value is of no such form, and for
+    a key that is no field: what is misspelt would not be judged.
     """
     if kind is object:
         return value
@@ -220,6 +222,13 @@ def answer_of(kind: type, value: Any) -> Any:
         return _integer(value)
     if value is None:
         raise TypeError(f"None is no {kind.__name__}")
+    names = [f.name for f in fields(kind)]
+    for key in value if isinstance(value, Mapping) else ():
+        if key not in names:
+            # The key may be as long as anything, and the search takes time that grows with it.
+            shown = repr(key)[:80]
+            nearest = difflib.get_close_matches(shown, names, 1, 0)[0]
+            raise TypeError(f"{shown} is no field of {kind.__name__}; the nearest is {nearest}")
     found = {f.name: _read(value, f.name, str(f.type)) for f in fields(kind)}
     if all(item is None for item in found.values()):
         raise TypeError(f"{type(value).__name__} has no field of {kind.__name__}")

@@ -95,6 +95,18 @@ def test_a_crash_hides_its_own_stage_and_those_behind_it(
     assert (reason or "").startswith("hang in") == hidden
 
 
+def test_a_crash_is_no_reason_for_what_a_stage_answers_without() -> None:
+    seen = {"selection.path", "selection.candidates", "proposal.packed"}
+    judged = tally(crashes=(crash("propose"),), seen=seen)
+    said = "select shows no threshold"
+    assert row(judged, "POSTERIOR.THRESHOLD") == ("not-exercised", said)
+    # Of commit nothing was seen at all, and the crash comes before it.
+    assert row(judged, "COMMIT.SOURCE_ROWS")[0] == "incompetent"
+    # `chain.tokens` is no part of an answer of its own: another generation may have ended early.
+    judged.seen.add("chain.published")
+    assert row(judged, "ROUND.CHAIN_IS_CHAIN")[0] == "incompetent"
+
+
 def test_a_crash_is_no_reason_for_what_the_engine_does_not_have() -> None:
     seen = tally(present=("compile_tree", "select"), crashes=(crash("select"),))
     assert row(seen, "HEADS.OFFSET") == ("not-exercised", "the engine has no align_heads")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from medusa_spec.stages import arrays_of
+from medusa_spec.stages import Frontier, TreeBuffers, answer_of, arrays_of
 
 ODD: dict[str, Any] = {
     "a batch axis": lambda array: array[None],
@@ -63,3 +63,22 @@ def test_nothing_and_the_paths_of_rows_are_no_arrays() -> None:
 def test_what_is_no_array_of_numbers_is_not_left_out_in_silence(given: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         arrays_of("stage", Answer(given))
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "said"),
+    [
+        (TreeBuffers, {"slot": [0, 1]}, "'slot' is no field of TreeBuffers; the nearest is slots"),
+        (Frontier, {"target": [0.0], "head": []}, "'head' is no field of Frontier; .* heads"),
+        (Frontier, {"target": [0.0], 3: 4}, "3 is no field of Frontier"),
+        (Frontier, {"target": [0.0], "x" * 10**6: 4}, "x' is no field|xxx is no field"),
+    ],
+)
+def test_a_misspelt_field_is_never_dropped(kind: type, answer: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said) as raised:
+        answer_of(kind, answer)
+    assert len(str(raised.value)) < 200
+
+
+def test_an_object_may_have_more_than_is_read() -> None:
+    assert answer_of(TreeBuffers, np.recarray((1,), [("slots", "i8"), ("more", "i8")])).slots == 0
