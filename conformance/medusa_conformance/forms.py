@@ -67,17 +67,22 @@ def leaves_of(paths: Sequence[RankPath]) -> tuple[RankPath, ...]:
     return tuple(path for path in paths if path not in inner)
 
 
-def visibility(mask: Array, dialect: Dialect, columns: int) -> BoolArray:
-    """A mask of any form as booleans, true where the row sees the column, `[..., columns]`."""
+def visibility(mask: Array, dialect: Dialect, columns: int) -> Array:
+    """A mask of any form as booleans, true where the row sees the column, `[..., columns]`.
+
+    With NaN where an entry neither shows nor hides, which no engine can mean, it is of floats.
+    """
     seen: BoolArray
     if dialect.mask == "boolean":
-        seen = mask != 0
-    elif dialect.mask == "additive":
+        return mask
+    if dialect.mask == "additive":
         # As attention takes it: batch and attention heads, of one entry each, may stand before.
         while mask.ndim > 2 and len(mask) == 1:
             mask = mask[0]
-        # What is not far below zero hides nothing, so it counts as seen.
-        seen = ~(mask <= FAR_BELOW)
+        # What is added to a logit and does not hide it distorts it.
+        seen, hidden = mask == 0, mask <= FAR_BELOW
+        if not (seen | hidden).all():
+            return np.where(seen | hidden, seen, np.nan)
     elif mask.ndim not in (1, 2) or mask.dtype.kind not in "biu":
         seen = mask != 0
     else:
@@ -90,8 +95,8 @@ def visibility(mask: Array, dialect: Dialect, columns: int) -> BoolArray:
     return seen
 
 
-def tree_mask(mask: Array, dialect: Dialect, nodes: int) -> BoolArray:
-    """The mask of a tree as `[N, N]` booleans, the root's row and column with it."""
+def tree_mask(mask: Array, dialect: Dialect, nodes: int) -> Array:
+    """The mask of a tree as `[N, N]` booleans (`visibility`), the root's row and column with it."""
     if dialect.mask_root == "present":
         return visibility(mask, dialect, nodes)
     if nodes == 1 and mask.size == 0:
@@ -100,7 +105,7 @@ def tree_mask(mask: Array, dialect: Dialect, nodes: int) -> BoolArray:
     if seen.ndim != 2:
         return seen
     # Also where a root is there already: the mask has then a row too many, as it should be found.
-    whole = np.zeros((1 + seen.shape[0], 1 + seen.shape[1]), np.bool_)
+    whole = np.zeros((1 + seen.shape[0], 1 + seen.shape[1]), seen.dtype)
     whole[:, 0] = True
     whole[1:, 1:] = seen
     return whole

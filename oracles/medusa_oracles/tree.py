@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
 from medusa_oracles.judge import equal, oracle
-from medusa_spec.arrays import Array, IntArray, RankPath
+from medusa_spec.arrays import Array, BoolArray, IntArray, RankPath
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.findings import Finding
 from medusa_spec.stages import TreeBuffers
@@ -118,14 +119,27 @@ def slot(trace: Trace) -> Iterator[Finding]:
     yield from equal("TREE.SLOT", message, expected, trace["tree.slots"], ("row",))
 
 
+def equal_mask(code: str, message: str, expected: BoolArray, observed: Array) -> Iterator[Finding]:
+    """Whether a mask shows and hides what it must, `[rows, keys]`; not zero is visible.
+
+    NaN is neither: it is what `0 * -inf` makes of a mask, and hides a row from itself.
+    """
+    odd = ~np.isfinite(observed)
+    if expected.shape != observed.shape or not odd.any():
+        yield from equal(code, message, expected, observed.astype(np.bool_), ("row", "key"))
+        return
+    row, key = (int(i) for i in np.argwhere(odd)[0])
+    found = f"{message}; an entry neither shows its key nor hides it"
+    sides = bool(expected[row, key]), float(observed[row, key])
+    yield Finding(code, found, {"row": row, "key": key}, *sides)
+
+
 @oracle("TREE.MASK_IS_ANCESTRY", "tree.mask")
 def mask_is_ancestry(trace: Trace) -> Iterator[Finding]:
     """Clause T3."""
-    expected, observed = expected_tree(trace).mask, trace["tree.mask"]
     message = "visibility is not ancestry"
-    yield from equal(
-        "TREE.MASK_IS_ANCESTRY", message, expected, observed.astype(np.bool_), ("row", "key")
-    )
+    expected = expected_tree(trace).mask
+    yield from equal_mask("TREE.MASK_IS_ANCESTRY", message, expected, trace["tree.mask"])
 
 
 @oracle("TREE.POSITION_IS_DEPTH", "tree.depths")
@@ -139,9 +153,17 @@ def position_is_depth(trace: Trace) -> Iterator[Finding]:
 @oracle("TREE.RETRIEVAL_MAXIMAL", "tree.retrieval")
 def retrieval_maximal(trace: Trace) -> Iterator[Finding]:
     """Clause T5: compares where each retrieval row ends, and in what order the ends come."""
-    expected, observed = expected_tree(trace).retrieval, trace["tree.retrieval"]
-    message = "the retrieval rows do not end at the maximal paths, in the declared order"
-    yield from equal("TREE.RETRIEVAL_MAXIMAL", message, _ends(expected), _ends(observed), ("path",))
+    code, expected = "TREE.RETRIEVAL_MAXIMAL", _ends(expected_tree(trace).retrieval)
+    observed = _ends(trace["tree.retrieval"])
+    if len(expected) != len(observed):
+        message = f"{len(observed)} retrieval rows, and {len(expected)} maximal paths"
+        yield Finding(code, message, {}, len(expected), len(observed))
+        return
+    for finding in equal(code, "", expected, observed, ("path",)):
+        last = finding.observed
+        end = f"ends at packed row {last}" if last >= 0 else "holds no packed row"
+        message = f"retrieval row {finding.where['path']} {end}"
+        yield replace(finding, message=f"{message}, and must end at row {finding.expected}")
 
 
 @oracle("TREE.RETRIEVAL_CHAIN", "tree.retrieval", "tree.mask")

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from medusa_oracles.judge import close, equal, oracle, same
-from medusa_oracles.tree import expected_tree, gather_rows
+from medusa_oracles.tree import equal_mask, expected_tree, gather_rows
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray
 from medusa_spec.findings import Finding
 from medusa_spec.trace import Trace
@@ -49,9 +49,9 @@ def _nodes(trace: Trace) -> int:
 def rectangular_mask(trace: Trace) -> Iterator[Finding]:
     """Clause V1."""
     expected = derive_rectangular_mask(expected_tree(trace).mask, prefix_length(trace))
-    observed = trace["verification.mask"].astype(np.bool_)
+    observed = trace["verification.mask"]
     message = "a row does not see exactly the prefix and its ancestry"
-    yield from equal("VERIFICATION.RECTANGULAR_MASK", message, expected, observed, ("row", "key"))
+    yield from equal_mask("VERIFICATION.RECTANGULAR_MASK", message, expected, observed)
 
 
 @oracle("VERIFICATION.POSITION", "verification.positions", "round.tokens")

@@ -78,8 +78,12 @@ def test_a_mask_of_another_form_does_not_come_out_right(form: dict[str, Any]) ->
     assert found.shape != MASK.shape or (found != MASK).any()
 
 
-def test_what_hides_a_little_hides_nothing() -> None:
-    assert tree_mask(np.array([[0.0, -5.0]]), Dialect(mask="additive"), 2).tolist() == [[True] * 2]
+@pytest.mark.parametrize("odd", [np.nan, -5.0, 1.0, np.inf])
+def test_what_neither_shows_nor_hides_stays_neither(odd: float) -> None:
+    found = tree_mask(np.array([[0.0, odd, -np.inf]]), Dialect(mask="additive"), 3)
+    assert np.array_equal(found, [[1.0, np.nan, 0.0]], equal_nan=True)
+    whole = tree_mask(np.array([[odd]]), Dialect(mask="additive", mask_root="absent"), 2)
+    assert np.array_equal(whole, [[1.0, 0.0], [1.0, np.nan]], equal_nan=True)
 
 
 @pytest.mark.parametrize("form", ["boolean", "additive", "packed8", "packed32", "packed64"])

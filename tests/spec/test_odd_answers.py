@@ -38,6 +38,26 @@ def test_a_label_of_another_form_is_a_finding(label: Any, trace: Any, fired: Any
     assert "POSTERIOR.EXACT_LABEL" in fired(trace, {"selection.label": label})
 
 
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("tree.mask", "TREE.MASK_IS_ANCESTRY"),
+        ("verification.mask", "VERIFICATION.RECTANGULAR_MASK"),
+    ],
+)
+@pytest.mark.parametrize("seen", [np.nan, np.inf])
+def test_a_mask_that_is_no_number_where_it_shows_is_a_finding(
+    name: str, code: str, seen: float, trace: Any, fired: Any
+) -> None:
+    mask = trace[name]
+    assert not fired(trace, {name: mask.astype(np.float32)})
+    # As `(1 - mask) * -inf` makes it.
+    assert code in fired(trace, {name: np.where(mask, seen, 0.0)})
+    everywhere = mask.astype(np.float64)
+    everywhere[0, 0] = seen
+    assert code in fired(trace, {name: everywhere})
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     rows: Any
