@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -15,6 +16,8 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from medusa_conformance.drawing import Drawings
+from medusa_conformance.expected import LAWFUL
+from medusa_conformance.finding_text import difference_text, trace_file
 from medusa_conformance.outcome import counted, outcome, place_of, summary
 from medusa_conformance.picture import STYLE
 from medusa_conformance.runner import mutations
@@ -81,7 +84,7 @@ def html(document: Mapping[str, Any]) -> str:
     found = outcome(document)
     return _template().render(
         found=found,
-        summary=summary(found),
+        summary=summary(found, "each with its reason below"),
         signs=SIGNS,
         facts=list(_facts(found)),
         sections=list(_sections(found)),
@@ -106,11 +109,18 @@ def _template() -> Template:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["cut"] = cut
+    environment.filters["breakable"] = breakable
+    environment.tests["commit"] = re.compile(r"[0-9a-f]{40}").fullmatch
     # Another scheme, such as javascript:, would make a link into a program.
     environment.tests["webaddress"] = lambda link: (
         bool(link) and link.startswith(("https://", "http://"))
     )
     return environment.from_string(_file("report.html"))
+
+
+def breakable(text: str) -> Markup:
+    """A name that a narrow page breaks behind its punctuation, and nowhere else while that does."""
+    return Markup("<wbr>").join(re.split(r"(?<=[:._/])(?=[^\W\d])", text))
 
 
 def _file(name: str) -> str:
@@ -142,8 +152,9 @@ def _policy() -> str:
 
 def _facts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     target = found["target"]
-    yield "adapter", target["text"]
-    yield "language", target["language"]
+    yield {"module": "adapter"}.get(target["kind"], target["kind"]), target["text"]
+    if target["language"] != "unknown":
+        yield "language", target["language"]
     yield "spec version", found["spec_version"] or "unknown"
     yield "suite version", found["suite_version"] or "unknown"
     yield "coordinates", str(found["coordinates"])
@@ -174,6 +185,7 @@ def _sections(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _findings(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     drawings = Drawings()
+    lawful = {e["code"] for e in found["expected_failures"] if e["outcome"] in LAWFUL}
     for number, finding in enumerate(found["findings"], 1):
         invariant = invariants().get(finding["code"])
         expected, observed = sides(finding["expected"], finding["observed"])
@@ -182,12 +194,13 @@ def _findings(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {
             **finding,
             "number": number,
+            "lawful": finding["code"] in lawful,
             "message": cut(finding["message"]),
             "statement": invariant.statement if invariant else "",
             "place": [(axis.replace("_", " "), index) for axis, index in _place(finding)],
             "expected": expected,
             "observed": observed,
-            "difference": _difference(finding["difference"]),
+            "difference": difference_text(finding) if finding["difference"] else "",
             "svg": svg,
             "caption": caption,
             "tree": cut(finding["tree"] or ""),
@@ -204,25 +217,12 @@ def _findings(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _place(finding: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "coordinate", finding["coordinate"]["name"]
     yield from place_of(finding).items()
+    file = trace_file(finding["target"])
+    if file:
+        yield "file", file
     yield "found on", counted(finding["found_on"], "coordinate")
     if finding.get("reproduced") is False:
         yield "seen again", "no: a second run of the same coordinate did not show it"
-
-
-def _difference(difference: Mapping[str, Any] | None) -> str:
-    """The sentence on how far two arrays are apart."""
-    if difference is None:
-        return ""
-    words = f"{difference['entries']} of {counted(difference['of'], 'entry', 'entries')} differ"
-    if difference["greatest"] is None:
-        # Truth values differ or they do not.
-        return f"{words}."
-    where = ", ".join(f"{axis} {index}" for axis, index in difference["where"].items())
-    words += f", most at {where}" if where else ""
-    words += f": by {shown(difference['greatest'])}"
-    if difference["allowed"] is None:
-        return f"{words}."
-    return f"{words}, where {shown(difference['allowed'])} is allowed."
 
 
 def _columns(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from medusa_conformance.checkout import is_pinned
-from medusa_conformance.verdicts import ABSENT, contract_rows
+from medusa_conformance.verdicts import contract_rows
 from medusa_spec.registry import invariants
-from medusa_spec.stages import STAGES
 
 NAMED = 6
 """Things that a sentence names before it counts the rest."""
@@ -73,12 +72,15 @@ def printable(value: Any) -> Any:
     return value
 
 
-def summary(found: Mapping[str, Any]) -> str:
-    """What the verdict of an outcome rests on, in a few sentences."""
-    return " ".join(_sentences(found))
+def summary(found: Mapping[str, Any], why: str) -> str:
+    """What the verdict of an outcome rests on, in a few sentences.
+
+    `why` says where a reader finds the reasons of what was not exercised.
+    """
+    return " ".join(_sentences(found, why))
 
 
-def _sentences(found: Mapping[str, Any]) -> Iterator[str]:
+def _sentences(found: Mapping[str, Any], why: str) -> Iterator[str]:
     rows = found["invariants"]
     executed = sum(row["executed"] > 0 for row in rows)
     by_status = {
@@ -108,25 +110,13 @@ def _sentences(found: Mapping[str, Any]) -> Iterator[str]:
         times = sum(incident["times"] for incident in found["incidents"])
         yield f"The engine gave no usable answer {counted(times, 'time')}."
     if by_status["not-exercised"]:
-        idle = by_status["not-exercised"]
-        yield f"{len(idle)} not exercised{_why(idle)}."
+        yield f"{len(by_status['not-exercised'])} not exercised, {why}."
     if found["mutants"]:
         killed = sum(mutant["killed"] for mutant in found["mutants"])
         many = f"{killed} of {counted(len(found['mutants']), 'mutant')}"
         yield f"{many} killed by the rule that they break."
     if found["checkout"] is not None and not is_pinned(found["checkout"]):
         yield "The checkout is not the pinned release."
-
-
-def _why(idle: Sequence[Mapping[str, Any]]) -> str:
-    """The stages for want of which invariants were not exercised; of others a report has more."""
-    reasons = [row["reason"] for row in idle if (row["reason"] or "").startswith(ABSENT)]
-    named = {stage for text in reasons for stage in text.removeprefix(ABSENT).split(", ")}
-    if not named:
-        return ""
-    absent = listed([stage for stage in STAGES if stage in named], "or")
-    some = f"{len(reasons)} of them " if len(reasons) < len(idle) else ""
-    return f", {some}because {ABSENT}{absent}"
 
 
 def incident_text(incident: Mapping[str, Any]) -> str:

@@ -185,9 +185,9 @@ def at_large(mutant: Mapping[str, Any]) -> Text:
     return Text(words, style="red")
 
 
-def finding(document: Mapping[str, Any]) -> RenderableType:
+def finding(document: Mapping[str, Any], expected: bool = False) -> RenderableType:
     """One finding, its fields under one another."""
-    head, *others = finding_lines(document)
+    head, *others = finding_lines(document, expected)
     code = document["code"]
     first = Text(head[: len(code)], style="bold red").append(head[len(code) :], style="not bold")
     return Group(first, Text("\n".join(others)))

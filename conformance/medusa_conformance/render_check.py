@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -14,32 +15,55 @@ from rich.text import Text
 
 from medusa_conformance.expected import LAWFUL
 from medusa_conformance.finding_text import finding_lines
-from medusa_conformance.outcome import incident_text, outcome, summary
+from medusa_conformance.outcome import incident_text, listed, outcome, summary
 from medusa_conformance.render import COLOURS, columns, finding
 from medusa_conformance.verdicts import ABSENT
 from medusa_spec.errors import one_line
 
 OUTCOMES = {"fixed": "green", "still-failing": "red", "error": "yellow"}
 
+FATES = {
+    "as-expected": "fails as expected",
+    "not-exercised": "was not exercised",
+    "unexpected-pass": "passes, though it is expected to fail",
+    "other-code": "passes, and another rule fails in its stead",
+    "unknown-code": "is the code of no rule",
+    "expired": "is not expected to fail any more",
+}
+"""What became of an expected failure."""
+
 LISTED = 8
 """Incidents that are listed; the report has all of them."""
+
+UNTRACED = "no trace holds "
+"""How the reason of an invariant begins that reads what no trace file has."""
 
 
 def checked(document: Mapping[str, Any]) -> RenderableType:
     """The result of a check: what was judged, what was found, and the verdict last."""
-    target = document["target"]
-    version = f" {target['version']}" if target["version"] else ""
-    head = Text(one_line(f"{target['name']}{version}"), style="bold")
-    head.append(f"  {one_line(target['text'])}, {target['language']}", style="not bold dim")
-    parts: list[RenderableType] = [head, contracts_table(document), Text()]
+    parts: list[RenderableType] = [_target(document["target"]), contracts_table(document), Text()]
     idle = not_exercised(document)
     if idle:
         parts += [Text("Not exercised", style="bold"), idle, Text()]
+    lawful = {e["code"] for e in document["expected_failures"] if e["outcome"] in LAWFUL}
     for entry in document["findings"]:
-        parts += [finding(entry), Text()]
-    troubles = [*incident_lines(document), *expectation_lines(document)]
-    parts += [*troubles, Text()] if troubles else []
+        parts += [finding(entry, expected=entry["code"] in lawful), Text()]
+    for title, lines in (
+        ("Incidents", incident_lines(document)),
+        ("Expected failures", expectation_lines(document)),
+    ):
+        if lines:
+            parts += [Text(title, style="bold"), *lines, Text()]
     return Group(*parts, verdict(document))
+
+
+def _target(target: Mapping[str, Any]) -> Text:
+    """The first line: what was judged, as far as it says what it is."""
+    version = f" {target['version']}" if target["version"] else ""
+    head = Text(one_line(f"{target['name']}{version}"), style="bold")
+    more = [target["text"]] if target["text"] != target["name"] else []
+    more += [target["language"]] if target["language"] != "unknown" else []
+    return head.append(one_line(f"  {', '.join(more)}") if more else "", style="not bold dim")
 
 
 def contracts_table(document: Mapping[str, Any]) -> Table:
@@ -65,12 +89,13 @@ def not_exercised(document: Mapping[str, Any]) -> Table | None:
         return None
     table = columns("contract", "invariants", "because", right=["invariants"], wrap=["because"])
     for contract, group in groupby(rows, key=lambda row: row["contract"]):
-        own = list(group)
-        absent = [row["reason"].removeprefix(ABSENT) for row in own if ABSENT in row["reason"]]
-        stages = dict.fromkeys(stage for names in absent for stage in names.split(", "))
-        if stages:
-            table.add_row(contract, str(len(absent)), f"{ABSENT}{', '.join(stages)}")
-        others = Counter(row["reason"] for row in own if ABSENT not in row["reason"])
+        reasons = [row["reason"] for row in group]
+        for begun in (ABSENT, UNTRACED):
+            lacking = [text.removeprefix(begun) for text in reasons if text.startswith(begun)]
+            if lacking:
+                names = dict.fromkeys(name for text in lacking for name in text.split(", "))
+                table.add_row(contract, str(len(lacking)), f"{begun}{listed(list(names), 'or')}")
+        others = Counter(text for text in reasons if not text.startswith((ABSENT, UNTRACED)))
         for reason, count in others.items():
             table.add_row(contract, str(count), Text(one_line(reason)))
     return table
@@ -89,7 +114,7 @@ def expectation_lines(document: Mapping[str, Any]) -> list[Text]:
     found = []
     for entry in document["expected_failures"]:
         calm = entry["outcome"] in LAWFUL
-        text = f"{entry['code']} is expected to fail: {entry['outcome']} ({entry['reason']})"
+        text = f"{entry['code']} {FATES[entry['outcome']]}: {entry['reason']}"
         found.append(Text(one_line(text), style="dim" if calm else "red"))
     return found
 
@@ -98,7 +123,7 @@ def verdict(document: Mapping[str, Any]) -> Table:
     """The last lines: the verdict and what it rests on."""
     word = document["verdict"]
     lines = (
-        summary(outcome(document)),
+        summary(outcome(document), "for the reasons above"),
         f"{document['dtype']}, seed {document['seed']}, {document['seconds']:.1f} s",
     )
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -125,17 +150,15 @@ def _again(line: str) -> bool:
 
 
 def initialised(document: Mapping[str, Any]) -> RenderableType:
-    """What was written, and what comes next."""
-    folder = one_line(shlex.quote(document["folder"]))
-    steps = [f"wrote {one_line(name)}" for name in document["written"]]
-    return Text(
-        "\n".join(
-            [
-                *steps,
-                "",
-                f"1. Connect your engine in {folder}/medusa_adapter.py.",
-                f"2. cd {folder} && medusa-oracles check medusa_adapter:Engine",
-                "3. pytest test_medusa.py",
-            ]
-        )
-    )
+    """What was written, and what comes next; each name is one word of a shell."""
+    adapter, test = document["written"]
+    folder = document["folder"]
+    go = "" if Path(folder) == Path() else f"cd {shlex.quote(folder)} && "
+    steps = [
+        *(f"wrote {shlex.quote(name)}" for name in document["written"]),
+        "",
+        f"1. Connect your engine in {shlex.quote(adapter)}.",
+        f"2. {go}medusa-oracles check {Path(adapter).stem}:Engine",
+        f"3. pytest {Path(test).name}",
+    ]
+    return Text("\n".join(map(one_line, steps)))

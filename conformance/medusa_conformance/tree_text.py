@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from medusa_conformance.place import PACKED, packed_key, planned
 from medusa_oracles.tree import derive_parents, tree_of
@@ -24,6 +26,9 @@ WIDTH = 86
 
 BRANCHES = 36
 """Columns of the branches; what lies deeper begins behind an ellipsis."""
+
+SEES = "must see"
+"""What stands above the cells, which are those of the oracle."""
 
 MASKS = ("TREE.MASK_IS_ANCESTRY", "VERIFICATION.RECTANGULAR_MASK")
 """Rules over what a row sees."""
@@ -54,14 +59,15 @@ def draw_tree(located: Located) -> str | None:
     strips = finding.code in MASKS and len(tree.paths) <= WHOLE
     digits = max(3, len(str(max(shown))))
     width = max(4, *(len(line.branches) for line in lines))
-    sees = f"  {'sees':{len(tree.paths)}}" if strips else ""
+    cells_wide = max(len(SEES), len(tree.paths))
+    sees = f"  {SEES:{cells_wide}}" if strips else ""
     drawn = [f"  {'row':>{digits}}  {'rank':{width}}  depth{sees}"]
     for line in lines:
         if line.row is None:
             drawn.append(f"  {'':{digits}}  {line.branches}")
             continue
         mark = ">" if line.row == offending else " "
-        cells = f"  {_strip(tree, line.row)}" if strips else ""
+        cells = f"  {_strip(tree, line.row):{cells_wide}}" if strips else ""
         depth = int(tree.depths[line.row])
         text = f"{mark} {line.row:>{digits}}  {line.branches:{width}}  {depth:>5}{cells}"
         text += f"  {marks[line.row]}" if line.row in marks else ""
@@ -93,11 +99,19 @@ def _marks(
 
 
 def _said(finding: Finding) -> str:
-    if finding.code in MASKS and isinstance(finding.expected, bool):
+    """What is there and what must be, of a mask's cell or of one number."""
+    expected, observed = finding.expected, finding.observed
+    if finding.code in MASKS and isinstance(expected, bool):
         words = {True: "seen", False: "hidden"}
-        ours, theirs = words[bool(finding.expected)], words[bool(finding.observed)]
+        ours, theirs = words[bool(expected)], words[bool(observed)]
         return f": key {finding.where['key']} must be {ours} and is {theirs}"
+    if all(isinstance(side, int | float | np.number) for side in (expected, observed)):
+        return f": {_number(observed)}, must be {_number(expected)}"
     return ""
+
+
+def _number(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
 
 
 def _strip(tree: TreeBuffers, row: int) -> str:

@@ -165,6 +165,7 @@ def test_trouble_has_a_name() -> None:
                 "generation": 1,
                 "round": 0,
                 "found_on": 3,
+                "target": {"kind": "reference"},
                 "replay": "medusa-oracles replay findings/01-TREE.SLOT.json",
             }
         ],

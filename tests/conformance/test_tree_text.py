@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from medusa_conformance.runner import Located
@@ -31,12 +32,12 @@ def drawn(
 def test_the_six_nodes_with_a_row_that_sees_too_much() -> None:
     # 0x03B: root, A, B, A1, A2, B1; row 4 is A2, which may not see B.
     expected = """\
-  row  rank     depth  sees
+  row  rank     depth  must see
     0  root         0  █·····
     1  ├─ 0         1  ██····
     3  │  ├─ 0      2  ██·█··
->   4  │  └─ 1      2  ██··█·  row 4: key 2 must be hidden and is seen
-    2  └─ 1         1  █·█···  key 2
+>   4  │  └─ 1      2  ██··█·    row 4: key 2 must be hidden and is seen
+    2  └─ 1         1  █·█···    key 2
     5     └─ 0      2  █·█··█"""
     assert drawn("TREE.MASK_IS_ANCESTRY", {"row": 4, "key": 2}, sides=(False, True)) == expected
 
@@ -67,6 +68,21 @@ def test_the_row_that_a_finding_is_about_is_marked(
 ) -> None:
     (line,) = marked(drawn(code, where))
     assert line.split()[1] == str(row)
+    assert line.endswith(f"  {words}")
+
+
+@pytest.mark.parametrize(
+    ("sides", "words"),
+    [
+        ((1, 11), "row 5: 11, must be 1"),
+        ((np.int64(1_234_567), np.int64(0)), "row 5: 0, must be 1234567"),
+        ((0.1 + 0.2, float("nan")), "row 5: nan, must be 0.3"),
+        (([1, 2], [1, 3]), "row 5"),
+        ((3, None), "row 5"),
+    ],
+)
+def test_one_number_is_said_beside_its_row(sides: tuple[Any, Any], words: str) -> None:
+    (line,) = marked(drawn("TREE.SLOT", {"row": 5}, sides=sides))
     assert line.endswith(f"  {words}")
 
 
