@@ -11,7 +11,7 @@ from medusa_spec.loading import source_pin
 
 
 def hash_checkout(folder: Path) -> dict[str, str]:
-    """Each pinned file: `matches`, `differs` or `missing`."""
+    """Each pinned file: `matches`, `differs` or `missing`; `InputError` where all are missing."""
     try:
         return _hash(folder)
     except OSError as error:
@@ -30,6 +30,8 @@ def _hash(folder: Path) -> dict[str, str]:
         with file.open("rb") as stream:
             observed = hashlib.file_digest(stream, "sha256").hexdigest()
         found[name] = "matches" if observed == digest else "differs"
+    if set(found.values()) == {"missing"}:
+        raise InputError(str(folder), "", "holds none of the pinned files: is it a checkout?")
     return found
 
 

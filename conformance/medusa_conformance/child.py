@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import select
 import signal
 import subprocess
@@ -33,7 +34,10 @@ TAIL = 4096
 """Bytes kept of what the process says on its standard error."""
 
 LAST_WORDS = 3
-"""Lines of them that are told."""
+"""Lines of them that are told where none names an error."""
+
+ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|error)\b[^:]*:")
+"""How a line begins that names one: behind it may stand frames, values and the version."""
 
 
 class Child:
@@ -190,8 +194,8 @@ class Child:
             if not self._listen():
                 break
         words = [line.strip() for line in self._said.decode("utf-8", "replace").splitlines()]
-        last = [line for line in words if line][-LAST_WORDS:]
-        return "; ".join([how, *last])
+        named = [line for line in words if ERROR.match(line)][-1:]
+        return "; ".join([how, *(named or [line for line in words if line][-LAST_WORDS:])])
 
 
 def _signal(number: int) -> str:

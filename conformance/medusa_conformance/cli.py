@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 # torch, rich and the mutants are imported by the commands that use them: `derive` starts at once.
 
+NAME = "medusa-oracles"
+"""The command, however it was begun."""
+
 USAGE_ERROR = 3
 
 
@@ -58,7 +61,7 @@ for command in (check, replay, init):
     cli.add_command(command)
 
 
-@cli.command()
+@cli.command(short_help="Run the main job: the engine passes, every mutant is killed.")
 @contract_option
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option(
@@ -92,11 +95,14 @@ def verify(
 ) -> int:
     """Run the main job: the reference engine passes, and every mutant is killed."""
     from medusa_conformance import render, reports
-    from medusa_conformance.checkout import hash_checkout
+    from medusa_conformance.checkout import hash_checkout, is_pinned
     from medusa_conformance.runner import Setting
 
     require_device(device)
     found = None if checkout is None else hash_checkout(checkout)
+    if found is not None and not is_pinned(found):
+        # The run takes minutes, and its end is certain.
+        click.echo("the checkout is not the pinned release; this run will fail", err=True)
     if report is not None:
         reports.open_report(report)
     setting = Setting(device, dtype, chosen_contracts(contracts))
@@ -125,7 +131,7 @@ def run_with_progress(setting: Setting, seed: int, max_examples: int) -> Verific
         return run(setting, seed, max_examples, workers(), progress)
 
 
-@cli.command()
+@cli.command(short_help="Print the buffers that a tree must compile to.")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option("--topk", type=click.IntRange(1, 65536), help="For a choice list; 10 by default.")
 @click.option(
@@ -207,7 +213,7 @@ def derive_manifest(loaded: Any, source: Path) -> dict[str, Any]:
     return document
 
 
-@cli.command()
+@cli.command(short_help="Explain one rule: source, oracle, mutants, an example.")
 @click.argument("code")
 @json_option
 def explain(code: str, as_json: bool) -> int:
@@ -216,12 +222,13 @@ def explain(code: str, as_json: bool) -> int:
     from medusa_conformance.reports import explanation_document
     from medusa_mutations import mutations
 
+    given, code = code, code.upper()
     if code not in invariants():
         from difflib import get_close_matches
 
-        close = get_close_matches(code.upper(), invariants(), n=1, cutoff=0.5)
+        close = get_close_matches(code, invariants(), n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]}?" if close else ""
-        raise InputError("CODE", "", f"{code} is not an invariant{hint}")
+        raise InputError("CODE", "", f"{given} is not an invariant{hint}")
     breaks = next((m for m in mutations().values() if m.killer == code), None)
     if breaks is None:
         raise InputError("CODE", "", f"no mutant breaks {code} yet")
@@ -271,12 +278,15 @@ def main() -> None:
     """Run the command line; bad input is one line on standard error."""
     code, line = USAGE_ERROR, ""
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(prog_name=NAME, standalone_mode=False)
         if sys.stdout is not None:
             # Here and not at the interpreter's end, where it would fail with a code of its own.
             sys.stdout.flush()
     except InputError as error:
         line = f"error: {error}"
+    except click.UsageError as error:
+        where = NAME if error.ctx is None else error.ctx.command_path
+        line = f"error: {one_line(error.format_message())} See {where} --help."
     except click.ClickException as error:
         line = f"error: {one_line(error.format_message())}"
     except click.Abort:

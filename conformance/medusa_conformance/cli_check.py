@@ -34,7 +34,7 @@ timeout_option = click.option(
 )
 
 
-@click.command()
+@click.command(short_help="Judge an engine, or the trace files that it wrote.")
 @click.argument("target", nargs=-1, required=True)
 @contract_option
 @seed_option
@@ -102,7 +102,7 @@ def target_of(target: tuple[str, ...], timeout: float) -> Target:
     return Target("command", target, Path.cwd(), timeout)
 
 
-@click.command()
+@click.command(short_help="Say whether one finding is fixed, or still fails.")
 @click.argument("file", type=click.Path(path_type=Path))
 @timeout_option
 @json_option
@@ -124,7 +124,7 @@ def replay(file: Path, timeout: float, as_json: bool) -> int:
     return int(found.outcome)
 
 
-@click.command()
+@click.command(short_help="Write an adapter stub, and a test that runs it.")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @json_option
 def init(folder: Path, as_json: bool) -> int:

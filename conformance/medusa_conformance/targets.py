@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from medusa_conformance.engine_name import misnamed
 from medusa_conformance.incident import Incident
 from medusa_conformance.remote import Description, Remote, RemoteEngine
 from medusa_spec.coordinate import Coordinate
@@ -52,8 +53,8 @@ class Target:
     @classmethod
     def module(cls, text: str, folder: Path, timeout: float) -> Target:
         """`module:attribute`, served by this Python."""
-        if not all(text.partition(":")[::2]):
-            rule = "is neither module:attribute nor a trace file or folder"
+        rule = misnamed(text, folder)
+        if rule is not None:
             raise InputError(text, "", rule)
         return cls("module", (text,), folder, timeout)
 

@@ -63,8 +63,12 @@ def test_a_person_reads_the_same(call: Call) -> None:
         assert text in answer.out
 
 
+def test_a_code_may_be_typed_in_small_letters(call: Call) -> None:
+    assert call("explain", "heads.offset") == call("explain", "HEADS.OFFSET")
+
+
 def test_an_unknown_code_gets_a_hint(refuse: Refuse) -> None:
-    for typed, meant in (("TREE.SLOTS", "TREE.SLOT"), ("heads.offset", "HEADS.OFFSET")):
+    for typed, meant in (("TREE.SLOTS", "TREE.SLOT"), ("heads.ofset", "HEADS.OFFSET")):
         line = refuse("explain", typed)
         assert line == f"CODE: {typed} is not an invariant; did you mean {meant}?"
     assert refuse("explain", "q") == "CODE: q is not an invariant"

@@ -173,6 +173,12 @@ INCIDENTS: dict[str, tuple[str, str, str]] = {
         "exit",
         r"ended with status 1; two; three\x1b; four",
     ),
+    "named error": (
+        "os.write(2, b'  raise Error(\"no\")\\nError: Cannot find it\\n  at x\\n}\\n\\nv20')\n"
+        "os._exit(1)",
+        "exit",
+        "ended with status 1; Error: Cannot find it",
+    ),
     "half a line": ("os.write(1, b'{\"id\"')\nos._exit(5)", "exit", "ended with status 5"),
     "closed output": ("os.close(1)\ntime.sleep(60)", "exit", "closed its standard output"),
     "grandchild": (

@@ -169,10 +169,15 @@ def test_a_person_reads_what_is_broken(call: Call) -> None:
 
 def test_a_checkout_that_is_not_the_pin_fails(call: Call, shown: Call, tmp_path: Path) -> None:
     shown("six-node", "own-acceptance")
+    first, *others = source_pin()["files"]
+    (tmp_path / first).parent.mkdir(parents=True)
+    (tmp_path / first).write_text("another release\n", "utf-8")
     answer = call(*PROPOSAL, "--checkout", tmp_path, "--report", "report")
-    document = document_of(answer)
+    # Said before the run, which takes its time.
+    assert answer.err == "the checkout is not the pinned release; this run will fail\n"
+    document = document_of(answer._replace(err=""))
     assert (answer.code, document["verdict"]) == (1, "fail")
-    assert document["checkout"] == dict.fromkeys(source_pin()["files"], "missing")
+    assert document["checkout"] == {first: "differs"} | dict.fromkeys(others, "missing")
     assert all(mutant["killed"] for mutant in document["mutants"])
     assert json.loads((tmp_path / "report" / "report.json").read_text("utf-8")) == document
 
@@ -185,6 +190,7 @@ def test_no_cuda_device(refuse: Refuse) -> None:
 
 def test_a_checkout_that_is_no_directory(refuse: Refuse) -> None:
     assert "is not a directory" in refuse("verify", "--checkout", "none", "--report", "report")
+    assert "none of the pinned files" in refuse("verify", "--checkout", ".", "--report", "report")
 
 
 def test_a_report_that_is_a_file(refuse: Refuse, tmp_path: Path) -> None:
@@ -203,6 +209,7 @@ def test_a_report_that_is_a_file(refuse: Refuse, tmp_path: Path) -> None:
         (("--max-examples", "many"), "'many' is not a valid integer"),
         (("--seed", "-1"), "-1 is not in the range"),
         (("--speed", "1"), "No such option"),
+        (("--speed",), "See medusa-oracles verify --help."),
         (("now",), "unexpected extra argument"),
     ],
 )
