@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ class Case:
         if status in ("fail", "expected-failure"):
             pytest.fail(_finding(document, row), pytrace=False)
         if status != "pass":
-            pytest.fail(f"{self.code} {status}: {reason}", pytrace=False)
+            pytest.fail(f"{status}: {reason}", pytrace=False)
 
 
 def cases(asked: Asked) -> list[Case]:
@@ -158,9 +159,8 @@ def _place(asked: Asked, session: Session, name: str) -> Path:
 
 def folder_of(engine: str, beside: Path) -> Path:
     """The folder from which an engine's module is found, as pytest finds it, or beside who asks."""
-    module = engine.partition(":")[0].partition(".")[0]
     try:
-        spec = find_spec(module) if module else None
+        spec = find_spec(_package(engine))
     except (ImportError, ValueError):
         spec = None
     if spec is None or spec.origin is None:
@@ -168,6 +168,20 @@ def folder_of(engine: str, beside: Path) -> Path:
     package = spec.submodule_search_locations is not None
     found = Path(spec.origin).resolve().parents[1 if package else 0]
     return Path.cwd() if "site-packages" in found.parts else found
+
+
+def absent(engine: str, beside: str) -> bool:
+    """Whether an engine's module is neither where pytest imports from nor beside who asks."""
+    name = _package(engine)
+    try:
+        return find_spec(name) is None and PathFinder.find_spec(name, [beside]) is None
+    except (ImportError, ValueError):
+        return False
+
+
+def _package(engine: str) -> str:
+    """The part of an engine's name that can be looked for without an import."""
+    return engine.partition(":")[0].partition(".")[0]
 
 
 def _ours_alone() -> list[str]:
@@ -196,13 +210,13 @@ def _alone(lock: Path) -> Iterator[None]:
 
 def _finding(document: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     """The whole finding of a cause; of what follows from one, a line that names it."""
-    from medusa_conformance.finding_text import finding_lines
+    from medusa_conformance.finding_text import told_lines
 
     code = row["code"]
     for finding in document["findings"]:
         if finding["code"] == code:
-            return "\n".join(finding_lines(finding))
-    many = f"{code} is broken on {row['failed']} of {row['executed']} coordinates"
+            return "\n".join(told_lines(finding))
+    many = f"broken on {row['failed']} of {row['executed']} coordinates"
     for finding in document["findings"]:
         if any(each["code"] == code for each in finding["follows"]):
             return f"{many}; it follows from {finding['code']}\n{finding['replay']}"
@@ -211,12 +225,16 @@ def _finding(document: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 def _tell_verdict(document: Mapping[str, Any]) -> None:
     from medusa_conformance.finding_text import finding_lines
-    from medusa_conformance.outcome import outcome, summary
+    from medusa_conformance.outcome import listed, outcome, summary
     from medusa_conformance.render_check import expectation_lines, incident_lines
 
     if document["verdict"] == "pass":
         return
-    lines = [f"{document['verdict'].upper()}  {summary(outcome(document))}"]
+    failed = [row["code"] for row in document["invariants"] if row["status"] == "fail"]
+    said = summary(outcome(document), "each skipped with its reason")
+    lines = [f"{document['verdict'].upper()}  {said}"]
+    if failed:
+        lines.insert(0, f"broken: {listed(failed)}")
     lines += [line.plain for line in (*incident_lines(document), *expectation_lines(document))]
     # That a lawful round is refused is told whatever the contracts, and may have no case.
     planned = {row["code"] for row in document["invariants"]}

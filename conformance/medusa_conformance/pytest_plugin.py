@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from medusa_conformance.cases import Asked, Case, Session, cases, sessions
+from medusa_conformance.cases import Asked, Case, Session, absent, cases, sessions
+from medusa_conformance.engine_name import misnamed
 
 OPTION = "--medusa-engine"
 
@@ -82,8 +83,9 @@ def pytest_configure(config: pytest.Config) -> None:
     engine = config.getoption(OPTION)
     if engine is None:
         return
-    if not all(engine.partition(":")[::2]):
-        raise pytest.UsageError(f"{OPTION}: {engine!r} is not module:attribute")
+    rule = misnamed(engine, folder)
+    if rule is not None:
+        raise pytest.UsageError(f"{OPTION}: {engine!r} {rule}")
     asked = _asked(config)
     if asked.expected is not None:
         from medusa_conformance.expected import load_expectations
@@ -123,13 +125,24 @@ class Invariants(pytest.Collector):
     """All invariants of the engine that the command line names."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """An item for each of them, or for those that are named."""
-        named = self.config.stash[NAMED]
-        for case in cases(_asked(self.config)):
+        """An item for each of them, or for those that are named.
+
+        The engine is looked for no earlier: a file of tests adds its folder to those that pytest
+        imports from.
+        """
+        named, asked = self.config.stash[NAMED], _asked(self.config)
+        _look_for(asked.engine, asked.beside)
+        for case in cases(asked):
             if not named or f"{GROUP}::{case.code}" in named:
                 item = InvariantItem.from_parent(self, name=case.code)
                 item.case = case
                 yield item
+
+
+def _look_for(engine: str, beside: str) -> None:
+    """An engine whose module is nowhere is one error, and not one for each invariant."""
+    if absent(engine, beside):
+        raise pytest.Collector.CollectError(f"there is no module of the engine {engine!r}")
 
 
 class InvariantItem(pytest.Item):
@@ -157,6 +170,8 @@ def pytest_collection_modifyitems(
     # Reported as the collection of any file is: what is collected is counted there.
     group.ihook.pytest_collectstart(collector=group)
     report = group.ihook.pytest_make_collect_report(collector=group)
+    # Taken out as pytest takes it out: no worker of pytest-xdist could send it.
+    report.__dict__.pop("call", None)
     group.ihook.pytest_collectreport(report=report)
     items += report.result
 
@@ -197,6 +212,7 @@ def parametrize_with_invariants(
     # With `--import-mode=importlib` nothing but the test's own file says where its folder is.
     file = sys._getframe(1).f_globals.get("__file__")
     beside = os.path.dirname(os.path.abspath(file)) if file else os.getcwd()
+    _look_for(engine, beside)
     expected = None if expected_failures is None else os.path.join(beside, expected_failures)
     chosen = CONTRACTS if contracts is None else tuple(contracts)
     asked = Asked(engine, beside, seed, max_examples, timeout, expected, chosen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -127,10 +128,14 @@ def test_what_is_not_exercised_is_skipped_with_its_reason(session: Session) -> N
 
 
 def test_a_finding_is_told_once_and_what_follows_in_a_line(session: Session) -> None:
-    chosen = ("-k", "TREE and not ROUND or VERDICT", "--medusa-engine", "engines:Wrong")
+    # As the README chooses a chapter's rules and the verdict.
+    chosen = ("-k", "TREE. or VERDICT", "--medusa-engine", "engines:Wrong")
     done = session("-q", *FEW, *chosen)
     assert (done.returncode, counts(done)) == (1, "2 failed, 8 passed, 1 skipped, 72 deselected")
     assert done.stdout.count("usually    ") == 1
+    # The summary has the first line of each failure.
+    assert re.search(r"^FAILED medusa::TREE.POSITION_IS_DEPTH - Failed: [a-z]", done.stdout, re.M)
+    assert "medusa::VERDICT - Failed: broken: TREE.POSITION_IS_DEPTH" in done.stdout
     assert "FAIL  9 of 82 invariants executed" in done.stdout
     assert "medusa-oracles replay .medusa/findings/01-TREE.POSITION_IS_DEPTH.json" in done.stdout
 
@@ -138,9 +143,7 @@ def test_a_finding_is_told_once_and_what_follows_in_a_line(session: Session) -> 
 def test_a_crash_is_no_pass(session: Session) -> None:
     done = session("-q", *FEW, "-k", "SLOT or VERDICT", "--medusa-engine", "engines:Crashing")
     assert (done.returncode, counts(done)) == (1, "2 failed, 81 deselected")
-    assert (
-        "TREE.SLOT incompetent: crash in compile_tree: RuntimeError: no tree today" in done.stdout
-    )
+    assert "\nincompetent: crash in compile_tree: RuntimeError: no tree today" in done.stdout
     assert "INCONCLUSIVE" in done.stdout
 
 
@@ -168,9 +171,9 @@ def test_an_expected_failure_that_is_no_longer_lawful_fails(
     chosen = ("-k", "SLOT or POSITION_IS or VERDICT", "--medusa-expected-failures")
     done = session("-q", *FEW, *chosen, "expected.yaml", "--medusa-engine", "engines:Wrong")
     assert (done.returncode, counts(done)) == (1, "3 failed, 80 deselected")
-    assert "TREE.SLOT unexpected-pass: expected to fail: known" in done.stdout
-    assert "TREE.GONE is expected to fail: unknown-code (known)" in done.stdout
-    assert "TREE.POSITION_IS_DEPTH is expected to fail: expired (known)" in done.stdout
+    assert "\nunexpected-pass: expected to fail: known\n" in done.stdout
+    assert "TREE.GONE is the code of no rule: known" in done.stdout
+    assert "TREE.POSITION_IS_DEPTH is not expected to fail any more: known" in done.stdout
 
 
 def test_without_xfails_an_expected_failure_shows_its_finding(
@@ -199,6 +202,19 @@ def test_an_engine_that_is_not_there_fails_its_own_items_alone(
     assert done.stdout.count("target: engines:Missing: engines has no attribute Missing") == 2
 
 
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_a_module_that_is_nowhere_is_one_error(
+    session: Session, tmp_path: Path, workers: tuple[str, ...]
+) -> None:
+    said = "there is no module of the engine 'nowhere:Engine'"
+    done = session("-q", "-rN", "--medusa-engine", "nowhere:Engine", *workers)
+    assert done.returncode in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.TESTS_FAILED)
+    assert (counts(done), done.stdout.count(said)) == ("1 error", 1)
+    (tmp_path / "test_own.py").write_text(OWN.format("nowhere:Engine", ""), "utf-8")
+    done = session("-q", "-rN", *workers)
+    assert (counts(done), done.stdout.count(said)) == ("1 error", 1)
+
+
 def test_a_judge_that_ends_is_told_of(session: Session, tmp_path: Path) -> None:
     (tmp_path / "jinja2.py").write_text("raise SystemExit('not the jinja2 you want')\n", "utf-8")
     done = session("-q", "-k", "SLOT", "--medusa-engine", "engines:Right")
@@ -210,6 +226,7 @@ def test_a_judge_that_ends_is_told_of(session: Session, tmp_path: Path) -> None:
     ("options", "said"),
     [
         (("--medusa-engine", "nonsense"), "--medusa-engine: 'nonsense' is not module:attribute"),
+        (("--medusa-engine", "engines.py:Right"), "did you mean engines:Right?"),
         (("--medusa-seed", "-1"), "-1 is not from 0 to 4294967295"),
         (("--medusa-max-examples", "0"), "0 is not from 1 to 100000"),
         (("--medusa-timeout", "soon"), "'soon' is no float"),
