@@ -31,6 +31,7 @@ from medusa_conformance.incident import Incident, IncidentKind
 from medusa_conformance.isolation import Isolated, Missing, Record
 from medusa_conformance.probes import unlawful_documents
 from medusa_conformance.rounds import decoding
+from medusa_conformance.training import training
 from medusa_conformance.translation import Engine, Translated
 from medusa_conformance.unlawful import (
     is_refusal,
@@ -333,5 +334,6 @@ SECTIONS: tuple[tuple[Callable[[Line], Iterator[Trace]], frozenset[str]], ...] =
     (unlawful_commit, frozenset({"commit"})),
     (unlawful_staging, frozenset({"commit"})),
     (generation, frozenset({"commit", "round"})),
+    (training, frozenset({"training"})),
 )
 """Every section in the order of the contracts, with those that its traces exercise."""

@@ -22,6 +22,8 @@ _STAGE_OF = (
     ("heads.masked_coverage", "align_heads"),
     ("heads.tokens", "align_heads"),
     ("heads.", "apply_heads"),
+    ("training.plain_", "forward"),
+    ("training.", "train_step"),
     ("tree.node_count", "node_count"),
     ("tree.", "compile_tree"),
     ("frontier.", "propose"),
@@ -47,7 +49,7 @@ _STAGE_OF = (
 """The stage from which a trace has the names that begin so; the first that fits."""
 
 
-_ANSWERS = ("heads", "tree", "proposal", "verification", "selection", "commit")
+_ANSWERS = ("heads", "training", "tree", "proposal", "verification", "selection", "commit")
 """Parts of a trace that are a stage's answer as it came, and not what the line made of several."""
 
 

@@ -11,6 +11,7 @@ from medusa_spec.arrays import CacheRow, Depth, HeadIndex, PackedRow, Position, 
 RetrievalOrder: TypeAlias = Literal["canonical", "pinned"]
 Mode: TypeAlias = Literal["greedy", "fast-typical"]
 Projection: TypeAlias = Literal["independent", "shared"]
+Variant: TypeAlias = Literal["medusa-1", "medusa-2", "self-distilled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +109,37 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
+class Training:
+    """A batch `[B, S]`, and how the heads, and by the variant the backbone, learn from it (0x05).
+
+    `owned` is the loss mask: whether the objective owns a token, where it is a label. For
+    `medusa-1` the backbone is frozen, its rate is 0 and `medusa_weight` 1. `head_weights` are
+    `lambda_k`, one a head; `medusa_weight` is `lambda_0`. In `two-stage` the heads train alone for
+    `warm_up` steps; in `ramp` the backbone trains from the first step, and `lambda_0` grows over
+    those steps. `adapter_rank` is that of LoRA updates of the backbone; 0 trains its own weights.
+    """
+
+    variant: Variant
+    tokens: tuple[tuple[int, ...], ...]
+    owned: tuple[tuple[bool, ...], ...]
+    head_weights: tuple[float, ...]
+    medusa_weight: float
+    head_rate: float
+    backbone_rate: float
+    schedule: Literal["two-stage", "ramp"]
+    warm_up: int
+    steps: int
+    adapter_rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class Coordinate:
     """One frozen round.
 
     `rounds` has one entry a round: `None` where the engine's own logits decide, an `Acceptance`
     where the path logits are steered. `posterior`, where given, is what the posterior judges
     instead; rows that it does not name are uniform. `ranking`, where given, replaces the frontier
-    that the proposal reads.
+    that the proposal reads. `training` is what its model's heads learn from, beside any round.
     """
 
     name: str
@@ -133,6 +158,7 @@ class Coordinate:
     posterior: tuple[RowPosterior, ...] = ()
     earlier: Generation | None = None
     branching: tuple[int, ...] | None = None
+    training: Training | None = None
     expected: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -161,7 +187,7 @@ class Coordinate:
     def document(self) -> dict[str, Any]:
         """The coordinate as the plain document that `coordinate.schema.json` describes."""
         plain: dict[str, Any] = _plain(asdict(self))
-        for optional in ("ranking", "earlier", "branching"):
+        for optional in ("ranking", "earlier", "branching", "training"):
             if plain[optional] is None:
                 del plain[optional]
         for optional in ("posterior", "expected"):

@@ -52,6 +52,8 @@ class Dialect:
     """`lazy`: committed rows are moved when they are next read. Tolerated."""
     labels: Literal["unshifted", "pre-shifted"] = "unshifted"
     """`pre-shifted`: it is given token `t + 1` at `t`, and so moves labels by one less."""
+    empty_heads: Literal["skip", "reject"] = "skip"
+    """`reject`: a batch in which some head has no owned label is refused as a whole. Tolerated."""
     end_of_sequence: Literal["commit", "loop"] = "commit"
     """`loop`: a commit publishes the whole path, and only `generate` ends. Tolerated."""
     refusals: Literal["refused", "any-error"] = "refused"
@@ -67,6 +69,7 @@ class Dialect:
             "slots": self.slots == "own",
             "topk_ties": self.topk_ties == "any",
             "kv_move": self.kv_move == "lazy",
+            "empty_heads": self.empty_heads == "reject",
             "end_of_sequence": self.end_of_sequence == "loop",
             "refusals": self.refusals == "any-error",
         }

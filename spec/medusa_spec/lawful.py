@@ -84,9 +84,12 @@ def violations(document: Mapping[str, Any], pin: Mapping[str, Any]) -> Iterator[
     if topk > vocabulary:
         rule = f"is {topk}, and the vocabulary has {vocabulary} tokens to rank"
         yield Violation("COORDINATE.TOKEN_DOMAIN", "topk", rule)
-    ranking = document.get("ranking")
+    ranking, training = document.get("ranking"), document.get("training")
     if ranking is not None:
         yield from _ranking(ranking, topk, heads, vocabulary)
+    if training is not None:
+        for index, row in enumerate(training["tokens"]):
+            yield from _tokens(row, vocabulary, f"training.tokens[{index}]")
 
 
 def _capacity(tree: Mapping[str, Any], capacity: int, owner: str) -> Iterator[Violation]:
@@ -150,6 +153,8 @@ def inconsistencies(document: Mapping[str, Any]) -> Iterator[Inconsistency]:
         products = [prod(branching[:depth]) for depth in range(len(branching) + 1)]
         if widths != products or len(tree) != sum(products):
             yield Inconsistency("branching", f"is {branching}, and the paths branch otherwise")
+    if "training" in document:
+        yield from _training(document["training"], document["heads"])
     if "expected" in document:
         yield from _frozen(document["expected"], len(tree))
 
@@ -188,6 +193,24 @@ def _posterior(
         total = sum(named.values()) + row["rest"]
         if abs(total - 1) > 1e-9:
             yield Inconsistency(field, f"adds up to {total:.9g}, and not to 1")
+
+
+def _training(training: Mapping[str, Any], heads: int) -> Iterator[Inconsistency]:
+    shapes = {name: list(map(len, training[name])) for name in ("tokens", "owned")}
+    if len(set(shapes["tokens"])) > 1:
+        yield Inconsistency("training.tokens", f"has rows of {shapes['tokens']} tokens")
+    if shapes["owned"] != shapes["tokens"]:
+        rule = f"has rows of {shapes['owned']} entries for {shapes['tokens']} tokens"
+        yield Inconsistency("training.owned", rule)
+    if len(training["head_weights"]) != heads:
+        rule = f"weighs {len(training['head_weights'])} heads of {heads}"
+        yield Inconsistency("training.head_weights", rule)
+    if training["backbone_rate"] >= training["head_rate"]:
+        rule = f"is {training['backbone_rate']:g}, not below the heads' {training['head_rate']:g}"
+        yield Inconsistency("training.backbone_rate", rule)
+    if training["warm_up"] > training["steps"]:
+        rule = f"is {training['warm_up']} of {training['steps']} steps"
+        yield Inconsistency("training.warm_up", rule)
 
 
 def _frozen(expected: Mapping[str, Any], nodes: int) -> Iterator[Inconsistency]:

@@ -18,6 +18,7 @@ from medusa_spec.coordinate import (
     Ranking,
     RowPosterior,
     Source,
+    Training,
     canonical_order,
 )
 from medusa_spec.documents import load_document, parse_yaml, validate
@@ -53,7 +54,7 @@ def coordinate_from(document: Any, source: str) -> Coordinate:
 def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
     """The value of a document that already satisfies its schema; no rule is looked at."""
     ranking, earlier = document.get("ranking"), document.get("earlier")
-    branching = document.get("branching")
+    branching, training = document.get("branching"), document.get("training")
     return Coordinate(
         name=document["name"],
         source=Source(**document["source"]),
@@ -85,8 +86,15 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
         if earlier is None
         else Generation(tuple(earlier["prefix"]), canonical_order(earlier["paths"])),
         branching=None if branching is None else tuple(branching),
+        training=None if training is None else training_from(training),
         expected=document.get("expected", {}),
     )
+
+
+def training_from(document: Mapping[str, Any]) -> Training:
+    """The value of a `training` that already satisfies its schema."""
+    nested = {name: tuple(map(tuple, document[name])) for name in ("tokens", "owned")}
+    return Training(**{**document, **nested, "head_weights": tuple(document["head_weights"])})
 
 
 def choices_from(

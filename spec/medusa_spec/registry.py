@@ -23,8 +23,9 @@ CONTRACTS = (
     "posterior",
     "commit",
     "round",
+    "training",
 )
-"""In the order in which a round meets them."""
+"""In the order in which a round meets them, and behind them those around it."""
 
 
 @dataclass(frozen=True, slots=True)

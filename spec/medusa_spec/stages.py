@@ -171,6 +171,46 @@ class HeadAlignment:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingStep:
+    """One optimizer step over a batch `[B, S]`: its losses, and what it changed (0x05).
+
+    Every number is that of the forward pass before the update.
+    """
+
+    hidden: FloatArray
+    """`[B, S, d]`, what the heads read."""
+    logits: FloatArray
+    """`[B, S, V]`, the ordinary head's: the student's, where there is a teacher."""
+    teacher_logits: FloatArray
+    """`[B, S, V]`, the ordinary head's with the adapter off; `None` without a teacher."""
+    head_logits: FloatArray
+    """`[K, B, S, V]`"""
+    labels: IntArray
+    """`[K, B, S]`: the label of hidden row `t`, -100 where there is none."""
+    owned: BoolArray
+    """`[K, B, S]`: whether the objective owns that label."""
+    head_losses: FloatArray
+    """`[K]`, the mean over owned labels; 0 for a head that has none."""
+    medusa_loss: FloatArray
+    """One number, the weighted sum of the heads' losses."""
+    backbone_loss: FloatArray
+    """One number: cross-entropy or distillation; `None` where the backbone does not train."""
+    loss: FloatArray
+    """One number, the one whose gradient was taken."""
+    state: HeadState
+    """The heads' parameters before the update."""
+    gradient: HeadState
+    """Of `loss`, by the heads' own parameters; `lm_head` is `None`."""
+    skipped: tuple[Mapping[str, Any], ...]
+    """`head` and `reason` of each head without owned labels."""
+    groups: tuple[Mapping[str, Any], ...]
+    """The optimizer's groups: `name` ("heads" or "backbone"), `rate`, names of its `parameters`."""
+    parameters: tuple[Mapping[str, Any], ...]
+    """Every parameter of the model: `name`, `part` ("heads", "backbone", "lm_head" or "adapter"),
+    and `before` and `after` the step: the hexadecimal SHA-256 of its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Admission:
     """The coordinate as the engine understood it, and its rows in every domain (0x01B)."""
 
@@ -190,6 +230,7 @@ STAGES: Mapping[str, Stage] = {
     "admit": Stage(("document",), Admission),
     "apply_heads": Stage(("state", "hidden"), HeadPass),
     "align_heads": Stage(("tokens", "owned", "heads"), HeadAlignment),
+    "train_step": Stage(("training", "step"), TrainingStep),
     "compile_tree": Stage(("paths", "topk", "retrieval_order", "sentinel"), TreeBuffers),
     "node_count": Stage(("branching",), int),
     "prefill": Stage(("tokens",), Frontier),
@@ -206,7 +247,7 @@ STAGES: Mapping[str, Stage] = {
 }
 """Every stage of the engine protocol. An engine's capabilities are those that it has."""
 
-_NESTED: Mapping[str, type] = {"frontier": Frontier, "state": HeadState}
+_NESTED: Mapping[str, type] = {"Frontier": Frontier, "HeadState": HeadState}
 
 
 def answer_of(kind: type, value: Any) -> Any:
@@ -239,8 +280,8 @@ def _read(value: Any, name: str, declared: str) -> Any:
     item = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
     if item is None:
         return None
-    if name in _NESTED:
-        return answer_of(_NESTED[name], item)
+    if declared in _NESTED:
+        return answer_of(_NESTED[declared], item)
     if "Array" in declared:
         return _array(name, item)
     if declared == "int":

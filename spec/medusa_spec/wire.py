@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from medusa_spec.coordinate import Policy
+from medusa_spec.coordinate import Policy, Training
 from medusa_spec.documents import parse_json, validate
 from medusa_spec.errors import InputError, one_line
+from medusa_spec.loading import training_from
 from medusa_spec.stages import STAGES, Frontier, HeadState, TreeBuffers, answer_of
 from medusa_spec.wire_array import LINE_LIMIT, Arrays, Place, read_array, shown, write_array
 
@@ -130,7 +131,7 @@ def _parse(line: bytes, source: str) -> Any:
     return parse_json(text, source)
 
 
-_DOCUMENTS = ("coordinate", "document")
+_DOCUMENTS = ("coordinate", "document", "training")
 _COUNTERS = ("id", "session", "capacity")
 
 
@@ -213,6 +214,17 @@ def _read_number(value: Any, place: Place) -> float:
     return value
 
 
+def _write_training(value: Any, place: Place) -> Any:
+    return plain(asdict(value), place)
+
+
+def _read_training(value: Any, place: Place) -> Training:
+    try:
+        return training_from(value)
+    except (KeyError, TypeError, ValueError):
+        raise place.error("is no training of a coordinate") from None
+
+
 def _read_text(value: Any, place: Place) -> str:
     if not isinstance(value, str):
         raise place.error(f"{shown(value)} is no string")
@@ -278,6 +290,7 @@ _BY_TYPE = {
     "tuple[RankPath, ...]": _PATHS,
     "Mapping[str, Any]": _DOCUMENT,
     "tuple[Mapping[str, int | None], ...]": _DOCUMENT,
+    "tuple[Mapping[str, Any], ...]": _DOCUMENT,
 }
 # Inside an answer they stay mappings, as the answer does.
 _BY_TYPE["Frontier"] = _record(Frontier, dict, _nullable)
@@ -306,6 +319,8 @@ _ARGUMENTS = {
     "accepted": _INTEGER,
     "end_of_sequence": _nullable(_INTEGER),
     "how_many": _INTEGER,
+    "training": Form(_write_training, _read_training),
+    "step": _INTEGER,
 }
 
 ARGUMENTS: Mapping[str, Mapping[str, Form]] = {
