@@ -47,8 +47,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    # Half types are too narrow for a mean of squares or an angle; float64 must stay float64.
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """A dtype for sums: half types are too narrow for them, and float64 must stay float64."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -83,7 +83,7 @@ class Rotary(nn.Module):
     def __init__(self, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
         self.dtype = dtype
-        even = torch.arange(0, shape.head_dim, 2, dtype=_wide(dtype), device=device)
+        even = torch.arange(0, shape.head_dim, 2, dtype=wide(dtype), device=device)
         frequencies = 1.0 / shape.rope_theta ** (even / shape.head_dim)  # [d_h/2]
         self.frequencies: Tensor
         self.register_buffer("frequencies", frequencies, persistent=False)
@@ -105,9 +105,9 @@ class Norm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`x [n, d]` to `[n, d]`."""
-        wide = x.to(_wide(x.dtype))
-        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.epsilon)
-        return self.weight * wide.to(x.dtype)
+        exact = x.to(wide(x.dtype))
+        exact = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + self.epsilon)
+        return self.weight * exact.to(x.dtype)
 
 
 class Attention(nn.Module):

@@ -1,4 +1,4 @@
-"""The reference engine: one decoder, eight stages, one session; numpy in and numpy out."""
+"""The reference engine: one decoder, nine stages, one session; numpy in and numpy out."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
 from medusa_reference_engine.decoder import Cache, Decoder, causal_mask
 from medusa_reference_engine.heads import HeadStage, HeadTensors
+from medusa_reference_engine.learner import Learner
 from medusa_reference_engine.posterior import PosteriorStage
 from medusa_reference_engine.proposal import ProposalStage
 from medusa_reference_engine.round import RoundStage, Session
+from medusa_reference_engine.training import TrainingStage
 from medusa_reference_engine.tree import TreeStage
 from medusa_reference_engine.verification import Model, VerificationStage, floats
 from medusa_reference_engine.weights import head_state, load_checkpoint, seeded_weights
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray, RankPath
-from medusa_spec.coordinate import ModelShape, Policy
+from medusa_spec.coordinate import ModelShape, Policy, Training
 from medusa_spec.errors import Refused
 from medusa_spec.stages import (
     Admission,
@@ -35,6 +37,7 @@ from medusa_spec.stages import (
     HeadState,
     Proposal,
     Selection,
+    TrainingStep,
     TreeBuffers,
     Verification,
 )
@@ -52,6 +55,7 @@ class Stages:
     posterior: type[PosteriorStage] = PosteriorStage
     commit: type[CommitStage] = CommitStage
     round: type[RoundStage] = RoundStage
+    training: type[TrainingStage] = TrainingStage
 
 
 class ReferenceEngine:
@@ -71,12 +75,13 @@ class ReferenceEngine:
         self._posterior = made.posterior()
         self._commit = made.commit()
         self._round = made.round()
-        self._decoder = decoder
+        self._training = made.training()
         weight = decoder.lm_head.weight
         self._dtype, self._device = weight.dtype, weight.device
         held = self._heads.load(HeadTensors.of(heads, self._dtype, self._device))
         self._model = Model(decoder, held, self._heads)
         self._session = Session(self._cache(capacity))
+        self._learner: Learner | None = None
 
     @classmethod
     def seeded(
@@ -103,7 +108,7 @@ class ReferenceEngine:
         return cls(decoder, head_state(shape, weights), capacity)
 
     def _cache(self, capacity: int) -> Cache:
-        return Cache(self._decoder.shape, capacity, self._dtype, self._device)
+        return Cache(self._model.decoder.shape, capacity, self._dtype, self._device)
 
     @property
     def capacity(self) -> int:
@@ -127,6 +132,22 @@ class ReferenceEngine:
     def align_heads(self, tokens: IntArray, owned: BoolArray, heads: int) -> HeadAlignment:
         """Shifted labels of a batch `[B, S]`."""
         return self._heads.align(tokens, owned, heads)
+
+    def train_step(self, training: Training, step: int) -> TrainingStep:
+        """One step; decoding goes on with what was trained, and no generation with what was not.
+
+        Step 0 begins a training of the model as it is now. `Refused`, with nothing changed, for
+        another step than the next of the same training.
+        """
+        if step == 0:
+            self._learner = Learner.begin(training, self._model)
+        learner = self._learner
+        if learner is None or (learner.training, learner.steps) != (training, step):
+            raise Refused(f"step {step} does not follow the last one of its training")
+        seen = self._training.step(learner)
+        self._model = learner.model()
+        self._session = Session(self._cache(self.capacity))
+        return seen
 
     def compile_tree(
         self, paths: Sequence[RankPath], topk: int, retrieval_order: str, sentinel: int

@@ -83,6 +83,22 @@ def seeded_weights(shape: ModelShape, heads: int) -> dict[str, FloatArray]:
     }
 
 
+def adapter_weights(shape: ModelShape, rank: int) -> dict[str, FloatArray]:
+    """LoRA factors `A [rank, d]`, drawn, and `B [out, rank]`, zero: at first they add nothing.
+
+    By their state-dict names, for the query and value matrices of every layer; none for rank 0.
+    """
+    found: dict[str, FloatArray] = {}
+    for name, size in parameter_shapes(shape, 0).items():
+        matrix = name.removesuffix(".weight")
+        if rank and matrix.endswith(("q_proj", "v_proj")):
+            found[f"{matrix}.lora_A"] = _drawn(
+                f"{matrix}.lora_A", (rank, size[1]), shape.weight_seed
+            )
+            found[f"{matrix}.lora_B"] = np.zeros((size[0], rank))
+    return found
+
+
 def _drawn(name: str, size: tuple[int, ...], seed: int) -> FloatArray:
     noise: FloatArray = np.random.default_rng([seed, crc32(name.encode())]).standard_normal(size)
     kind = name.split(".")[-2]
