@@ -7,6 +7,7 @@ from medusa_mutations import (
     posterior,
     proposal,
     round,
+    training,
     tree,
     verification,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "posterior",
     "proposal",
     "round",
+    "training",
     "tree",
     "verification",
 ]

@@ -57,6 +57,12 @@ DEMANDED = {
         keys-without-values first-layer-only destination-off-by-one prefix-row-overwritten
         rejected-rows-visible tokens-after-end-of-sequence staging-overflow
     """,
+    "training": """
+        labels-offset-one mask-not-shifted mean-over-all-rows empty-head-divides
+        weights-exponent-off backbone-gradient-in-medusa-1 lm-head-trains-in-medusa-1
+        lm-term-missing kl-term-missing kl-reversed groups-equalised group-incomplete
+        stage-order-swapped
+    """,
 }
 
 WILD = """
@@ -65,6 +71,7 @@ WILD = """
     stale-mask-of-previous-tree mask-fill-underflows cache-row-as-rope-position
     past-length-off-by-one logits-slice-shifted temperature-ignored padding-accepted
     nan-matches-token-zero rejected-rows-visible tokens-after-end-of-sequence staging-overflow
+    gradients-accumulate group-incomplete
 """
 
 # A corruption belongs to the contract that it breaks, which is not always where the engine does
