@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from medusa_conformance.incident import Incident
+from medusa_conformance.isolation import Missing
 from medusa_conformance.unlawful import is_refusal
 from medusa_spec.arrays import Array
 from medusa_spec.coordinate import Training
-from medusa_spec.errors import Refused
+from medusa_spec.errors import Refused, Unsupported
 from medusa_spec.stages import arrays_of
 from medusa_spec.trace import Trace
 
@@ -27,17 +28,20 @@ def training(line: Line) -> Iterator[Trace]:
     """One trace a step. A batch that was refused ends them: nothing of it was learnt.
 
     A plain pass over the batch stands before the first step and behind each, where the engine has
-    one: it shows what became of the backbone without a word of the engine's about it.
+    one: it shows what became of the backbone without a word of the engine's about it. The first of
+    them goes with every step: it is what a teacher says.
     """
     planned = line.coordinate.training
     if planned is None:
         return
     engine = line.engine()
-    before = plain(engine, planned)
+    # Of an engine that does not train, nothing else is asked either.
+    train = engine.train_step
+    first = before = plain(engine, planned)
     for step in range(planned.steps):
         arrays = {"training.step": np.asarray(step)}
         try:
-            seen = engine.train_step(planned, step)
+            seen = train(planned, step)
         except Refused as refusal:
             yield line.trace(arrays, {"training.refused": str(refusal)})
             return
@@ -48,8 +52,8 @@ def training(line: Line) -> Iterator[Trace]:
             return
         after = plain(engine, planned)
         arrays |= arrays_of("training", seen)
-        if before is not None and after is not None:
-            arrays |= {"training.plain_before": before, "training.plain_after": after}
+        passes = {"first": first, "before": before, "after": after}
+        arrays |= {f"training.plain_{n}": p for n, p in passes.items() if p is not None}
         shown = {name: getattr(seen, name) for name in DOCUMENTS}
         documents: dict[str, Any] = {"training.refused": None}
         documents |= {f"training.{name}": list(v) for name, v in shown.items() if v is not None}
@@ -59,7 +63,8 @@ def training(line: Line) -> Iterator[Trace]:
 
 def plain(engine: Engine, planned: Training) -> Array | None:
     """The ordinary head's logits `[B, S, V]` of a plain pass over each sequence of the batch."""
-    if not engine.has("forward"):
+    try:
+        passes = [engine.forward(row).logits for row in planned.tokens]
+    except (Missing, Unsupported):
         return None
-    passes = [engine.forward(row).logits for row in planned.tokens]
     return None if any(logits is None for logits in passes) else np.stack(passes)

@@ -7,6 +7,8 @@ from medusa_oracles import (
     posterior,
     proposal,
     round,
+    training,
+    training_update,
     tree,
     verification,
 )
@@ -24,6 +26,8 @@ __all__ = [
     "posterior",
     "proposal",
     "round",
+    "training",
+    "training_update",
     "tree",
     "verification",
 ]

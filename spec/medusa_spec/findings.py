@@ -33,13 +33,15 @@ AXES: Mapping[str, str] = {
     "layer": "layers of the model",
     "key_or_value": "keys, 0, and values, 1",
     "kv_head": "key/value heads",
-    "channel": "channels of a state",
+    "channel": "channels of a state; of a weight, those that it gives",
+    "input": "channels that a weight reads",
     "head": "Medusa heads",
     "block": "residual blocks of a head",
     "batch": "sequences of a batch",
     "rank": "ranks of a head",
     "token": "tokens of the vocabulary",
     "round": "rounds of a generation",
+    "step": "steps of a training",
 }
 """What each axis of a finding's `where` counts, from zero."""
 

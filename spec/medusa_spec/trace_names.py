@@ -52,6 +52,7 @@ ARRAYS: Mapping[str, str] = {
     "training.gradient.bias": "K, R_h, d",
     "training.gradient.lm_head": "V, d",
     "training.gradient.projection": "K, V, d",
+    "training.plain_first": "B, S, V",
     "training.plain_before": "B, S, V",
     "training.plain_after": "B, S, V",
     "tree.slots": "N",

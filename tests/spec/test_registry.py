@@ -82,7 +82,8 @@ def test_codes_are_unique_and_belong_to_their_contract() -> None:
 def test_every_invariant_has_one_oracle() -> None:
     # Registering a second oracle for a code raises, so one is all that there can be.
     assert list(oracles()) == list(invariants())
-    modules = {code: entry.check.__module__ for code, entry in oracles().items()}
+    # A contract of many rules has a second module, named behind the first.
+    modules = {code: entry.check.__module__.split("_update")[0] for code, entry in oracles().items()}
     assert modules == {
         code: f"medusa_oracles.{invariant.contract}" for code, invariant in invariants().items()
     }
