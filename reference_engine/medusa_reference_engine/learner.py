@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -136,6 +136,13 @@ class Learner:
                 for name, leaf in self.parameters.items()
             }
         )
+
+    def forget(self, heads: Iterable[int]) -> None:
+        """Drop the gradients of some heads: AdamW's decay moves what has one, though it be zero."""
+        prefixes = tuple(f"medusa_head.{head}." for head in heads)
+        for name in self.named("heads"):
+            if name.startswith(prefixes):
+                self.parameters[name].grad = None
 
     @torch.no_grad()
     def model(self) -> Model:

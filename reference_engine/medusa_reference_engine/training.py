@@ -74,6 +74,8 @@ class TrainingStage:
         self.clear(learner)
         if loss.requires_grad:  # It depends on nothing where no label at all is owned.
             torch.autograd.backward(loss)
+        skipped = [head for head, owned in enumerate(batch.owned) if not self.learns(owned)]
+        learner.forget(skipped)
         state = _state(seen.held, _floats(seen.held.lm_head))
         gradient = _state(learner.gradient(), None)
 
@@ -93,11 +95,7 @@ class TrainingStage:
             _floats(loss),
             state,
             gradient,
-            tuple(
-                {"head": head, "reason": "the objective owns none of its labels"}
-                for head, owned in enumerate(batch.owned)
-                if not self.learns(owned)
-            ),
+            tuple({"head": head, "reason": "it has no owned label"} for head in skipped),
             tuple(
                 {"name": group["name"], "rate": group["lr"], "parameters": group["names"]}
                 for group in optimizer.param_groups
