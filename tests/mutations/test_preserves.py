@@ -26,12 +26,16 @@ SETTING = Setting("cpu", "float64")
 SHAPES = "shapes and dtypes of every array"
 COUNT = "dtypes of every array, and every shape but for the number of published tokens"
 OWN = "shapes and dtypes of every array that the original has"
+STAGED = "shapes and dtypes of every array, of a backbone's loss where it trains"
 BITS = "every array, to the bit"
 ROOM = "every array, to the bit, while a row of the cache is free"
 DOCUMENT = "schema-validity of the document, and the shape of the admitted rows"
 PROBABLE = "schema-validity of the document where alpha is a probability, and the shape of the rows"
 ROWS = "the shape of the admitted rows"
 FREE = "the answer to every document that leaves a row of the cache free"
+
+ADDED = {OWN: {"heads.state.projection"}, STAGED: {"training.backbone_loss"}}
+"""Arrays that the mutant may have where the original has none."""
 
 GROWING = {
     "commit.tokens": 0,
@@ -128,9 +132,10 @@ def check_arrays(preserves: str, ours: Trace, theirs: Trace) -> None:
         assert full or changed == []
     ended_early = documents(ours).get("round.refused") != documents(theirs).get("round.refused")
     if not ended_early:
-        added = {"heads.state.projection"} if preserves == OWN else set()
+        added = ADDED.get(preserves, set())
         assert theirs.arrays.keys() - ours.arrays.keys() <= added
-        assert ours.arrays.keys() <= theirs.arrays.keys()
+        left_out = added if preserves == STAGED else set()
+        assert ours.arrays.keys() - theirs.arrays.keys() <= left_out
     for name in ours.arrays.keys() & theirs.arrays.keys():
         assert ours.arrays[name].dtype == theirs.arrays[name].dtype, name
         assert fixed_shape(name, ours.arrays[name]) == fixed_shape(name, theirs.arrays[name]), name
@@ -168,7 +173,7 @@ def check_admission(preserves: str, ours: Trace, theirs: Trace) -> None:
 
 
 CHECKS: Mapping[str, Callable[[str, Trace, Trace], None]] = {
-    **dict.fromkeys((SHAPES, COUNT, OWN, BITS, ROOM), check_arrays),
+    **dict.fromkeys((SHAPES, COUNT, OWN, STAGED, BITS, ROOM), check_arrays),
     **dict.fromkeys((DOCUMENT, PROBABLE, ROWS, FREE), check_admission),
 }
 
