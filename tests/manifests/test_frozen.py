@@ -51,6 +51,13 @@ OURS = {
     "own-acceptance-typical",
     "end-of-sequence-zero",
     "long-prefix",
+    "labels-seven",
+    "assistant-only",
+    "assistant-only-joint",
+    "assistant-only-distilled",
+    "padded-batch",
+    "two-turns",
+    "empty-head",
 }
 
 

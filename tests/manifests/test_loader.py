@@ -20,7 +20,7 @@ def test_a_manifest_is_loaded_once():
 def test_an_unknown_name_lists_the_known_ones(name: str):
     with pytest.raises(InputError) as caught:
         medusa_manifests.load(name)
-    assert "no such manifest; there are a31-nine-row, cache-full, " in str(caught.value)
+    assert "no such manifest; there are a31-nine-row, assistant-only, " in str(caught.value)
 
 
 def test_each_dtype_and_the_policy_have_a_tolerance_with_a_reason():

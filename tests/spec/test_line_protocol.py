@@ -121,12 +121,13 @@ def test_the_forms_are_listed() -> None:
         "sentinel",
         "how_many",
         "heads",
+        "step",
     }
     assert rows["a list of integers"] == declared["tuple[int, ...]"] | {"branching", "prefix"}
     assert rows["a list of lists of integers"] == declared["tuple[RankPath, ...]"]
-    assert rows["an object of arrays"] == {"frontier", "state"}
-    assert rows["an object"] == {"tree", "compile_tree", "policy"}
-    assert rows["any JSON"] == {"document", "rows"}
+    assert rows["an object of arrays"] == {"frontier", "state", "gradient"}
+    assert rows["an object"] == {"tree", "compile_tree", "policy", "training"}
+    assert rows["any JSON"] == {"document", "rows", "skipped", "groups"}
     assert rows["an integer or `null`"] == {"end_of_sequence"}
     asked = {name for stage in STAGES.values() for name in stage.arguments}
     arrays = {"hidden", "owned", "packed", "candidates", "path_logits"}

@@ -26,6 +26,8 @@ OPTIONAL = {
     "heads.given.projection",
     "heads.owned",
     "commit.frontier.heads",
+    *(f"training.{n}" for n in ("state.lm_head", "state.projection", "gradient.projection")),
+    "training.skipped",
     *(f"refusal.{name}" for name in ("before", "after", "length_before", "length_after")),
 }
 

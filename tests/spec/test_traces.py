@@ -105,12 +105,13 @@ def test_the_names_and_axes_are_those_of_the_table() -> None:
     # What no oracle reads is in an answer all the same.
     fields = {field for stage in STAGES.values() for field in _fields(stage.answer)}
     assert unread
-    assert {re.sub(r"^(heads|chain|fresh)\.", "", name) for name in unread} <= fields
+    assert {re.sub(r"^(heads|chain|fresh|training)\.", "", name) for name in unread} <= fields
 
 
 def _fields(kind: type) -> set[str]:
     own = set(getattr(kind, "__slots__", ()))
-    return own | {f"state.{name}" for name in ("weight", "bias", "lm_head", "projection")}
+    held = ("weight", "bias", "lm_head", "projection")
+    return own | {f"{of}.{name}" for of in ("state", "gradient") for name in held}
 
 
 def test_the_header_fields_are_those_of_the_schema() -> None:
