@@ -101,7 +101,7 @@ def lawful(document: Mapping[str, Any]) -> Coordinate | None:
 
 def _plainer(document: Document) -> Iterator[Document]:
     """Without what is prescribed besides a tree and a prefix."""
-    for name in ("earlier", "posterior", "ranking", "branching"):
+    for name in ("earlier", "posterior", "ranking", "branching", "training"):
         if name in document:
             yield {key: value for key, value in document.items() if key != name}
     if len(document["rounds"]) > 1:
@@ -175,6 +175,29 @@ def _shorter_prefix(document: Document) -> Iterator[Document]:
         yield document | {"prefix": prefix[:kept], "prefix_length": kept}
 
 
+def _less_training(document: Document) -> Iterator[Document]:
+    """One step, one sequence, or a shorter batch."""
+    if "training" not in document:
+        return
+    training = document["training"]
+    fewer = training["steps"] - 1
+    if fewer:
+        warm_up = min(training["warm_up"], fewer)
+        yield document | {"training": training | {"steps": fewer, "warm_up": warm_up}}
+    pairs = [*zip(training["tokens"], training["owned"], strict=True)]
+    if len(pairs) > 1:
+        for row in range(len(pairs)):
+            yield _with_batch(document, pairs[:row] + pairs[row + 1 :])
+    length = len(training["tokens"][0])
+    for kept in sorted({length // 2, length - 1} - {0, length}):
+        yield _with_batch(document, [(row[:kept], mask[:kept]) for row, mask in pairs])
+
+
+def _with_batch(document: Document, pairs: list[tuple[list[int], list[bool]]]) -> Document:
+    tokens, owned = map(list, zip(*pairs, strict=True))
+    return document | {"training": document["training"] | {"tokens": tokens, "owned": owned}}
+
+
 def _narrower(document: Document) -> Iterator[Document]:
     """Fewer heads, fewer ranks, fewer layers."""
     depth = max([1, *map(len, document["paths"])])
@@ -188,12 +211,15 @@ def _narrower(document: Document) -> Iterator[Document]:
 
 
 def _ranked(document: Document) -> Document:
-    """The document with no more ranked tokens than it has heads and ranks."""
+    """The document with no more ranked tokens, and weights of heads, than it has of these."""
+    if "training" in document:
+        weights = document["training"]["head_weights"][: document["heads"]]
+        document = document | {"training": document["training"] | {"head_weights": weights}}
     if "ranking" not in document:
         return document
     heads = [tokens[: document["topk"]] for tokens in document["ranking"]["heads"]]
     return document | {"ranking": document["ranking"] | {"heads": heads[: document["heads"]]}}
 
 
-STEPS = (_plainer, _fewer_paths, _lower_ranks, _shorter_prefix, _narrower)
+STEPS = (_plainer, _fewer_paths, _lower_ranks, _shorter_prefix, _less_training, _narrower)
 """Each gives documents that are smaller in one respect, the greatest steps first."""

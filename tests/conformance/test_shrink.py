@@ -88,6 +88,28 @@ def test_no_row_is_left_that_the_rule_does_not_need(mutant: str, name: str, node
     assert (len(small.prefix), small.expected) == (1, {})
 
 
+@pytest.mark.parametrize(
+    ("mutant", "name", "batch", "steps"),
+    [
+        # Head 0 has the token behind its own, so there are two.
+        ("labels-offset-one", "assistant-only", [1, 2], 1),
+        # A gradient of the step before; in the sequence that is left, place 4 is owned first.
+        ("gradients-accumulate", "two-turns", [1, 5], 2),
+    ],
+)
+def test_no_token_and_no_step_is_left_that_the_rule_does_not_need(
+    mutant: str, name: str, batch: list[int], steps: int
+) -> None:
+    training = shrunken(mutant, name).training
+    assert training is not None
+    assert [len(training.tokens), len(training.tokens[0])] == batch
+    assert training.steps == steps
+
+
+def test_a_round_s_finding_needs_no_training() -> None:
+    assert shrunken("gather-off-by-one", "assistant-only").training is None
+
+
 def test_the_same_finding_shrinks_the_same_way() -> None:
     assert shrunken("padding-reads-last-row", LARGE) == shrunken("padding-reads-last-row", LARGE)
 

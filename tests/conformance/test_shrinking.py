@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -14,6 +15,7 @@ from medusa_conformance.generation import generation
 from medusa_conformance.line import Line
 from medusa_conformance.rounds import decoding
 from medusa_conformance.strategies import coordinates
+from medusa_conformance.training import training
 from medusa_manifests import tolerance
 from medusa_oracles import judge
 from medusa_reference_engine.commit import CommitStage
@@ -23,9 +25,11 @@ from medusa_reference_engine.heads import HeadStage
 from medusa_reference_engine.posterior import PosteriorStage
 from medusa_reference_engine.proposal import ProposalStage
 from medusa_reference_engine.round import RoundStage
+from medusa_reference_engine.training import TrainingStage
 from medusa_reference_engine.tree import TreeStage
 from medusa_reference_engine.verification import VerificationStage
 from medusa_spec import CONTRACTS, Coordinate
+from medusa_spec.coordinate import Training
 from medusa_spec.trace import Trace
 
 MOST_NODES = 4
@@ -72,6 +76,11 @@ class KeepsTheFirstFrontier(RoundStage):
         return frontier
 
 
+class DividesByEveryRow(TrainingStage):
+    def mean(self, losses: Any, owned: Any) -> Any:
+        return losses[owned].sum() / owned.numel()
+
+
 Section = Callable[[Line], Iterator[Trace]]
 
 
@@ -105,7 +114,28 @@ PLANTED: dict[str, tuple[Stages, Section, str]] = {
         generation,
         "ROUND.FRONTIER_FEEDS_NEXT",
     ),
+    "training": (Stages(training=DividesByEveryRow), training, "TRAINING.OWNED_MEAN"),
 }
+
+BATCH = Training(
+    variant="medusa-1",
+    tokens=((1, 2, 3, 0),),
+    owned=((True, True, True, False),),
+    head_weights=(),
+    medusa_weight=1.0,
+    head_rate=1e-3,
+    backbone_rate=0.0,
+    schedule="two-stage",
+    warm_up=0,
+    steps=1,
+    adapter_rank=0,
+)
+
+
+def trained(coordinate: Coordinate) -> Coordinate:
+    """A drawn coordinate with a batch, which none is drawn with."""
+    batch = replace(BATCH, head_weights=(1.0,) * coordinate.heads)
+    return replace(coordinate, training=batch) if coordinate.heads else coordinate
 
 
 def test_a_bug_of_each_contract_is_planted() -> None:
@@ -125,7 +155,7 @@ def test_a_bug_shrinks_to_a_small_tree(contract: str) -> None:
         return any(finding.code == code for j in judgements for finding in j.findings)
 
     smallest = hypothesis.find(
-        coordinates(),
+        coordinates().map(trained) if contract == "training" else coordinates(),
         found,
         settings=hypothesis.settings(
             max_examples=500,
