@@ -19,7 +19,7 @@ from medusa_conformance.line import Factory, Line
 from medusa_conformance.runner import Setting, Tally, judge_line, reference_factory
 from medusa_conformance.translation import fixed_policy
 from medusa_mutations import Mutation
-from medusa_spec.coordinate import Coordinate, Policy
+from medusa_spec.coordinate import Coordinate, Policy, Training
 from medusa_spec.dialect import Dialect, dialect_from
 from medusa_spec.errors import Refused
 from medusa_spec.registry import CONTRACTS
@@ -131,6 +131,14 @@ class Speaker:
             owned = np.concatenate([np.zeros_like(owned[:, :1]), owned[:, :-1]], axis=1)
         found: HeadAlignment = self.inner.align_heads(tokens, owned, heads)
         return found
+
+    def train_step(self, training: Training, step: int) -> Any:
+        if self.speaks.empty_heads == "reject":
+            owned = np.array(training.owned)
+            for head in range(len(training.head_weights)):
+                if not owned[:, head + 2 :].any():
+                    raise Refused(f"head {head} has no label")
+        return self.inner.train_step(training, step)
 
     def node_count(self, branching: Any) -> int:
         return int(self.inner.node_count(branching))

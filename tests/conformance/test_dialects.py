@@ -20,6 +20,9 @@ from medusa_spec.errors import InputError
 SHOWN = ("six-node", "rank-gaps", "end-of-sequence", "posterior-fast-typical", "depth-one")
 """Coordinates with siblings, padding, ends, both policies and a rest of a cache."""
 
+BATCHES = ("padded-batch", "empty-head")
+"""Coordinates that train, one of which has heads without labels."""
+
 FORMS: dict[str, dict[str, Any]] = {
     "choices-leaves": {"choices": "leaves"},
     "node-order-own": {"node_order": "own"},
@@ -39,6 +42,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "topk-ties": {"topk_ties": "any"},
     "kv-move-lazy": {"kv_move": "lazy"},
     "labels-pre-shifted": {"labels": "pre-shifted"},
+    "empty-heads-reject": {"empty_heads": "reject"},
     "end-of-sequence-loop": {"end_of_sequence": "loop"},
     "refusals-any-error": {"refusals": "any-error"},
     "policy": {"policy": {"retrieval_order": "pinned", "sentinel": -7, "entropy_guard": 1e-3}},
@@ -71,7 +75,8 @@ UNSEEN = {"choices-leaves", "topk-ties", "policy"}
 def judged(
     engines: Any, spoken: Dialect, declared: Dialect, mutation: Mutation | None = None
 ) -> Tally:
-    shown = map(medusa_manifests.load, SHOWN)
+    more = () if spoken.empty_heads == "skip" else BATCHES
+    shown = map(medusa_manifests.load, (*SHOWN, *more))
     found: Tally = engines.judged(engines.speaker(spoken, mutation), declared, shown)
     return found
 
