@@ -24,7 +24,7 @@ from medusa_conformance.picture import Marks, picture
 from medusa_conformance.values import TEXT_LIMIT, sides
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.loading import coordinate_from
-from medusa_spec.registry import invariants
+from medusa_spec.registry import CONTRACTS, invariants
 
 VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
 RULES = len(invariants())
@@ -233,7 +233,7 @@ def test_kill_matrix(report_documents: ModuleType) -> None:
     assert table.count('<span class="word">incompetent</span>') == 1
     assert table.count('<span class="word">killed</span>') == len(document["mutants"]) - 2
     cells = [a["class"] or "" for a in page.tags("td") if (a.get("class") or "").startswith("cell")]
-    assert len(cells) == 8 * len(document["mutants"])
+    assert len(cells) == len(CONTRACTS) * len(document["mutants"])
     assert sum("killer" in cell for cell in cells) == len(document["mutants"])
     assert 'id="mutants"' not in html(report_documents.passing())
 
