@@ -197,7 +197,11 @@ def test_the_header_says_who_decoded_what(file: Path, lawful: Trace) -> None:
     ("dialect", "field", "rule"),
     [
         ({"sentinal": -2}, "header.dialect", "Additional properties are not allowed"),
-        ({"kv_move": "lazy"}, "header.dialect.reasons", "kv_move leaves something unjudged"),
+        (
+            {"kv_move": "lazy"},
+            "header.dialect.reasons",
+            "kv_move leaves rules unjudged, so reasons needs",
+        ),
         ({"dtype": "float64"}, "header.dialect.dtype", "is float64, and the header says float32"),
     ],
 )
