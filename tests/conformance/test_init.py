@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import medusa_spec
+from medusa_spec.dialect import dialect_from
 from medusa_spec.registry import invariants
 
 ADAPTER, TEST = "medusa_adapter.py", "test_medusa.py"
@@ -103,6 +105,16 @@ def test_the_adapter_is_short(stub: Path) -> None:
     assert 20 < len(lines) <= STUB_LINES
     assert max(map(len, lines)) <= 100
     assert sum("#" in line or '"""' in line for line in lines) > 10
+
+
+def test_what_the_adapter_says_in_passing_is_true(stub: Path) -> None:
+    text = (stub / ADAPTER).read_text("utf-8")
+    (refusal,) = re.findall(
+        r"^from medusa_spec import Unsupported  # and (\w+)", text, re.MULTILINE
+    )
+    assert getattr(medusa_spec, refusal) is medusa_spec.Refused
+    (stride,) = re.findall(r'^ +#   "slots": (\d+),', text, re.MULTILINE)
+    assert dialect_from({"slots": int(stride)}, ADAPTER).slots == 10
 
 
 def test_untouched_it_is_inconclusive_and_says_what_to_do(
