@@ -51,6 +51,15 @@ OURS = {
     "own-acceptance-typical",
     "end-of-sequence-zero",
     "long-prefix",
+    "crosses-128",
+    "crosses-256",
+    "earlier-alike",
+    "likelihood-product",
+    "regular-8-8",
+    "six-deep",
+    "twelve-ranks",
+    "twenty-deep",
+    "wide-vocabulary",
 }
 
 
