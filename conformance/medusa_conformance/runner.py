@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import medusa_manifests
 from medusa_conformance.isolation import Record
 from medusa_conformance.line import Crash, Factory, Line
+from medusa_conformance.pool import pool
 from medusa_oracles import judge
 from medusa_spec.arrays import DType
 from medusa_spec.coordinate import Coordinate
@@ -295,10 +295,11 @@ def verify(
     chosen = [m.id for m in mutations().values() if m.contract in setting.contracts]
     everything = [*frozen, *drawn]
     chunks = [everything[start : start + CHUNK] for start in range(0, len(everything), CHUNK)]
-    with _pool(workers, _Plan(setting, (*small, *drawn[:MUTANT_EXAMPLES]))) as pool:
+    plan = _Plan(setting, (*small, *drawn[:MUTANT_EXAMPLES]))
+    with pool(workers, _begin, plan) as executor:
         # Mutants first: they are the longer half, and the short chunks fill the end evenly.
-        hunts = [pool.submit(_hunt, name) for name in chosen]
-        rounds = [pool.submit(_rounds, chunk) for chunk in chunks]
+        hunts = [executor.submit(_hunt, name) for name in chosen]
+        rounds = [executor.submit(_rounds, chunk) for chunk in chunks]
         what = dict(zip(hunts, chosen, strict=True))
         pending: list[Future[Any]] = [*hunts, *rounds]
         for done, future in enumerate(as_completed(pending), 1):
@@ -319,12 +320,6 @@ class _Plan:
 
 
 _plan: _Plan | None = None
-
-
-def _pool(workers: int, plan: _Plan) -> ProcessPoolExecutor:
-    # Spawned, not forked: a fork inherits torch's threads in a state that can hang.
-    context = get_context("spawn")
-    return ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(plan,))
 
 
 def _begin(plan: _Plan) -> None:

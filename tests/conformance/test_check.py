@@ -211,12 +211,11 @@ def test_only_the_contracts_that_are_asked_for_are_judged(check_here: Call) -> N
 def test_workers_of_their_own_give_the_same_result(
     check_here: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from concurrent.futures import ProcessPoolExecutor
-
     from medusa_conformance import check
+    from medusa_conformance.pool import pool
 
     here = json.loads(check_here("miniatures:SeesSiblings", "--json").out)
-    monkeypatch.setattr(check, "ProcessPoolExecutor", ProcessPoolExecutor)
+    monkeypatch.setattr(check, "pool", pool)
     monkeypatch.setattr(check, "CHUNK", 1)
     apart = json.loads(check_here("miniatures:SeesSiblings", "--json").out)
     for document in (here, apart):
