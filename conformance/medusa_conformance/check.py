@@ -157,7 +157,7 @@ def check_traces(path: Path, contracts: tuple[str, ...]) -> Judged:
     assert first is not None
     engine = first.engine or {}
     description = Description(
-        name=engine.get("name", path.name),
+        name=engine.get("name", path.resolve().name),
         version=engine.get("version"),
         language="unknown",
         stages=frozenset(),

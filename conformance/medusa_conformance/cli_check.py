@@ -86,8 +86,10 @@ def check(
 
 def traces_of(target: tuple[str, ...]) -> Path | None:
     """The trace file or folder that a target names, `None` where it names an engine."""
+    if not target[0]:
+        raise InputError("TARGET", "", "is an empty word")
     path = Path(target[0])
-    if len(target) == 1 and (path.is_dir() or path.suffix in SUFFIXES):
+    if len(target) == 1 and (path.is_dir() or path.suffix.lower() in SUFFIXES):
         return path
     return None
 

@@ -52,6 +52,7 @@ MODULES = {
         ("unsaid:Engine", "slots leaves rules unjudged, so reasons needs a sentence under slots"),
         ("no-such-program", "is neither module:attribute, a trace file or folder, nor a program"),
         ("nowhere.npz", "nowhere.npz: no such file or folder"),
+        ("", "TARGET: is an empty word"),
     ],
 )
 def test_a_target_that_is_none_is_one_line(
@@ -94,8 +95,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
                 {name: value for name, value in held.items() if keep(name)},
                 generation=seen.generation,
                 round=seen.round,
-                engine={"name": "served", "version": "1.2"},
-                **{"dtype": "float64"} | more,
+                **{"dtype": "float64", "engine": {"name": "served", "version": "1.2"}} | more,
             )
         return tmp_path / folder
 
@@ -126,6 +126,14 @@ def test_traces_of_the_reference_engine_pass(call: Call, write: Any, suffix: str
     assert status(document, "COMMIT.SOURCE_ROWS") == ("pass", None)
     # Nobody was asked anything.
     assert not any(entry["present"] or entry["calls"] for entry in document["capabilities"])
+
+
+def test_traces_of_the_current_folder_have_its_name(
+    call: Call, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write("served", engine=None)
+    monkeypatch.chdir(folder)
+    assert checked(call, ".")["target"]["name"] == "served"
 
 
 def test_traces_of_a_mutant_fail_with_their_cause(call: Call, write: Any) -> None:
