@@ -30,7 +30,7 @@ from medusa_conformance.generation import generation
 from medusa_conformance.incident import Incident, IncidentKind
 from medusa_conformance.isolation import Isolated, Missing, Record
 from medusa_conformance.probes import unlawful_documents
-from medusa_conformance.rounds import decoding
+from medusa_conformance.rounds import decoding, plain
 from medusa_conformance.translation import Engine, Translated
 from medusa_conformance.unlawful import (
     is_refusal,
@@ -323,6 +323,7 @@ SECTIONS: tuple[tuple[Callable[[Line], Iterator[Trace]], frozenset[str]], ...] =
     (Line.admission, frozenset({"coordinate"})),
     (Line.heads, frozenset({"heads"})),
     (Line.alignment, frozenset({"heads"})),
+    (plain, frozenset({"heads"})),
     (Line.tree, frozenset({"tree"})),
     (Line.node_count, frozenset({"tree"})),
     (Line.proposals, frozenset({"proposal"})),

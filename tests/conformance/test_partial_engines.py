@@ -102,8 +102,8 @@ def test_it_is_judged_for_its_own_stages_alone(name: str) -> None:
 @pytest.mark.parametrize(
     ("stages", "rules"),
     [
-        ("node_count verify commit cache forward", 0),
-        ("prefill", 1),
+        ("node_count verify commit cache", 0),
+        ("prefill forward", 1),
         ("label", 2),
         ("propose", 4),
         ("compile_tree", 9),

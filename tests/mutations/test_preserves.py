@@ -128,7 +128,7 @@ def check_arrays(preserves: str, ours: Trace, theirs: Trace) -> None:
         assert full or changed == []
     ended_early = documents(ours).get("round.refused") != documents(theirs).get("round.refused")
     if not ended_early:
-        added = {"heads.state.projection"} if preserves == OWN else set()
+        added = {"heads.state.projection", "plain.state.projection"} if preserves == OWN else set()
         assert theirs.arrays.keys() - ours.arrays.keys() <= added
         assert ours.arrays.keys() <= theirs.arrays.keys()
     for name in ours.arrays.keys() & theirs.arrays.keys():

@@ -25,6 +25,7 @@ README = (Path(__file__).parents[2] / "spec" / "README.md").read_text("utf-8")
 OPTIONAL = {
     "heads.given.projection",
     "heads.owned",
+    "plain.state.projection",
     "commit.frontier.heads",
     *(f"refusal.{name}" for name in ("before", "after", "length_before", "length_after")),
 }
