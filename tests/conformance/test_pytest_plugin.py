@@ -136,7 +136,7 @@ def test_a_finding_is_told_once_and_what_follows_in_a_line(session: Session) -> 
     # The summary has the first line of each failure.
     assert re.search(r"^FAILED medusa::TREE.POSITION_IS_DEPTH - Failed: [a-z]", done.stdout, re.M)
     assert "medusa::VERDICT - Failed: broken: TREE.POSITION_IS_DEPTH" in done.stdout
-    assert "FAIL  9 of 82 invariants executed" in done.stdout
+    assert "FAIL  9 of 83 invariants executed" in done.stdout
     assert "medusa-oracles replay .medusa/findings/01-TREE.POSITION_IS_DEPTH.json" in done.stdout
 
 
@@ -149,8 +149,8 @@ def test_a_crash_is_no_pass(session: Session) -> None:
 
 def test_a_session_that_judged_nothing_is_not_green(session: Session) -> None:
     done = session("-q", *FEW, "--medusa-engine", "engines:Empty")
-    assert (done.returncode, counts(done)) == (1, "1 failed, 82 skipped")
-    assert "INCONCLUSIVE  None of 82 invariants was executed." in done.stdout
+    assert (done.returncode, counts(done)) == (1, "1 failed, 83 skipped")
+    assert "INCONCLUSIVE  None of 83 invariants was executed." in done.stdout
 
 
 def test_an_expected_failure_is_an_xfail(session: Session, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_module_that_is_nowhere_is_one_error(
 def test_a_judge_that_ends_is_told_of(session: Session, tmp_path: Path) -> None:
     (tmp_path / "jinja2.py").write_text("raise SystemExit('not the jinja2 you want')\n", "utf-8")
     done = session("-q", "-k", "SLOT", "--medusa-engine", "engines:Right")
-    assert (done.returncode, counts(done)) == (1, "1 failed, 82 deselected")
+    assert (done.returncode, counts(done)) == (1, "1 failed, 83 deselected")
     assert "engines:Right: the judge ended with status 1: not the jinja2 you want" in done.stdout
 
 
@@ -258,7 +258,7 @@ def test_an_item_is_named_as_a_test_is_and_found_among_the_last_failures(session
     assert (done.returncode, counts(done)) == (1, "1 failed, 1 passed")
     again = session("-q", "--lf", "--co", *engine)
     assert again.stdout.splitlines()[0] == "medusa::TREE.POSITION_IS_DEPTH"
-    assert "1/83 tests collected (82 deselected)" in again.stdout
+    assert "1/84 tests collected (83 deselected)" in again.stdout
 
 
 def test_workers_of_xdist_judge_an_engine_once_together(session: Session, tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_script_may_start_pytest_without_a_guard(tmp_path: Path) -> None:
     plugin = ("-p", "no:medusa", "-p", "medusa_conformance.pytest_plugin")
     options = ["-q", *plugin, *FEW, "-k", "SLOT", "--medusa-engine", "engines:Right"]
     (tmp_path / "run.py").write_text(f"import pytest\npytest.main({options})\n", "utf-8")
-    assert counts(python(tmp_path, "run.py")) == "1 passed, 82 deselected"
+    assert counts(python(tmp_path, "run.py")) == "1 passed, 83 deselected"
 
 
 def test_a_file_of_tests_has_a_case_for_each_invariant(session: Session, tmp_path: Path) -> None:
