@@ -251,6 +251,7 @@ def _tell_verdict(document: Mapping[str, Any]) -> None:
     from medusa_conformance.finding_text import finding_lines
     from medusa_conformance.outcome import listed, outcome, summary
     from medusa_conformance.render_check import expectation_lines, incident_lines
+    from medusa_conformance.verdicts import unasked
 
     if document["verdict"] == "pass":
         return
@@ -260,9 +261,8 @@ def _tell_verdict(document: Mapping[str, Any]) -> None:
     if failed:
         lines.insert(0, f"broken: {listed(failed)}")
     lines += [line.plain for line in (*incident_lines(document), *expectation_lines(document))]
-    # That a lawful round is refused is told whatever the contracts, and may have no case.
-    planned = {row["code"] for row in document["invariants"]}
+    others = unasked((entry["code"] for entry in document["findings"]), document["invariants"])
     for finding in document["findings"]:
-        if finding["code"] not in planned:
+        if finding["code"] in others:
             lines += finding_lines(finding)
     pytest.fail("\n".join(lines), pytrace=False)

@@ -99,7 +99,7 @@ class Child:
         return self._end.alive
 
     def end(self) -> None:
-        """End the process and its group at once; nothing of it is left behind."""
+        """End the process and its group at once; nothing of the group is left behind."""
         self._end()
 
     def leave(self, request: bytes) -> None:

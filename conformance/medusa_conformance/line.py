@@ -116,7 +116,12 @@ class Line:
         rows = self.coordinate.capacity if capacity is None else capacity
         try:
             made = self.factory(self.coordinate, rows)
-        except (Refused, Unsupported, Incident):
+        except (Refused, Unsupported) as no:
+            # What it has, it has, though nobody can ask for it here.
+            self.record.present |= getattr(self.factory, "stages", frozenset())
+            self.record.decline("start", no)
+            raise
+        except Incident:
             raise
         except (Exception, SystemExit) as error:
             text = f"{type(error).__name__}: {error}"
