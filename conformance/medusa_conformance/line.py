@@ -9,6 +9,7 @@ handed on. Any other exception is a crash, and the line goes on with the next se
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -21,6 +22,8 @@ from medusa_conformance.crafted import (
     coarse_frontier,
     coarse_logits,
     great_logits,
+    mirrored,
+    other_mode,
     prescribed_logits,
     random_heads,
     ranked_frontier,
@@ -30,14 +33,11 @@ from medusa_conformance.generation import generation
 from medusa_conformance.incident import Incident, IncidentKind
 from medusa_conformance.isolation import Isolated, Missing, Record
 from medusa_conformance.probes import unlawful_documents
+from medusa_conformance.refusal import is_refusal
+from medusa_conformance.renewal import restaging
 from medusa_conformance.rounds import decoding, plain
 from medusa_conformance.translation import Engine, Translated
-from medusa_conformance.unlawful import (
-    is_refusal,
-    unlawful_commit,
-    unlawful_logits,
-    unlawful_staging,
-)
+from medusa_conformance.unlawful import unlawful_commit, unlawful_logits, unlawful_staging
 from medusa_oracles.posterior import derive_selection
 from medusa_oracles.proposal import derive_proposal, derive_table
 from medusa_oracles.tree import gather_rows, tree_of
@@ -141,6 +141,34 @@ class Line:
         )
         return buffers
 
+    def informed(self) -> Engine:
+        """A fresh engine that has compiled the coordinate's tree, where it was made for it.
+
+        Of candidates with a pad token it knows from that tree alone which are padding.
+        """
+        engine = self.engine()
+        try:
+            self.compile(engine, self.coordinate)
+        except Unsupported:
+            if self.dialect.pad_token is not None:
+                raise
+        return engine
+
+    def otherwise(self) -> Coordinate:
+        """The coordinate under another TOPK and policy, as far as the engine leaves them open."""
+        coordinate, fixed, stride = self.coordinate, self.dialect.policy, self.dialect.slots
+        given, topk = coordinate.policy, coordinate.topk + 1
+        order = "canonical" if given.retrieval_order == "pinned" else "pinned"
+        other: dict[str, Any] = {
+            "retrieval_order": order,
+            "sentinel": given.sentinel - 1,
+            **fixed,
+        }
+        held = isinstance(stride, int) and topk > stride
+        if held or topk > coordinate.model.vocabulary:
+            topk = coordinate.topk
+        return replace(coordinate, topk=topk, policy=replace(given, **other), expected={})
+
     def propose(
         self, engine: Engine, coordinate: Coordinate, tree: TreeBuffers, frontier: Frontier
     ) -> tuple[dict[str, Array], Proposal]:
@@ -206,60 +234,77 @@ class Line:
             yield self.trace({}, seen)
 
     def heads(self) -> Iterator[Trace]:
-        """Random heads on random hidden states; as many sequences as heads, so that axes alias."""
+        """Random heads on random hidden states, twice; as many sequences as heads: axes alias."""
         shape, heads = self.coordinate.model, self.coordinate.heads
         if heads == 0:
             return
         engine = self.engine()
         generator = np.random.default_rng([self.coordinate.policy.seed, heads])
-        given = random_heads(generator, self.coordinate)
-        hidden = generator.normal(size=(heads, 2, shape.hidden))
-        arrays = {
-            **arrays_of("heads.given", given),
-            **arrays_of("heads", engine.apply_heads(given, hidden)),
-            "heads.hidden": hidden,
-        }
-        altered = int(generator.integers(heads))
-        other = alter_head(given, altered)
-        if other is not None:
-            arrays["heads.altered_logits"] = engine.apply_heads(other, hidden).logits
-            arrays["heads.altered_head"] = np.asarray(altered)
-        yield self.trace(arrays, {})
+        for length in (1 + generator.permutation(4)[:2]).tolist():
+            given = random_heads(generator, self.coordinate)
+            hidden = generator.normal(size=(heads, length, shape.hidden))
+            arrays = {
+                **arrays_of("heads.given", given),
+                **arrays_of("heads", engine.apply_heads(given, hidden)),
+                "heads.hidden": hidden,
+            }
+            altered = int(generator.integers(heads))
+            other = alter_head(given, altered)
+            if other is not None:
+                arrays["heads.altered_logits"] = engine.apply_heads(other, hidden).logits
+                arrays["heads.altered_head"] = np.asarray(altered)
+            yield self.trace(arrays, {})
 
     def alignment(self) -> Iterator[Trace]:
-        """Labels of a random batch, of which about half are owned."""
+        """Labels of random batches of several sizes, of which about half are owned."""
         heads, vocabulary = self.coordinate.heads, self.coordinate.model.vocabulary
         if heads == 0:
             return
+        engine = self.engine()
         generator = np.random.default_rng([self.coordinate.policy.seed, heads, 2])
-        length = int(generator.integers(1, heads + 4))
-        tokens = generator.integers(0, vocabulary, (2, length))
-        owned = generator.random((2, length)) < 0.5
-        observed = arrays_of("heads", self.engine().align_heads(tokens, owned, heads))
-        yield self.trace(observed | {"heads.tokens": tokens, "heads.owned_tokens": owned}, {})
+        for batch in (3, 1, 2):
+            length = int(generator.integers(1, heads + 4))
+            tokens = generator.integers(0, vocabulary, (batch, length))
+            owned = generator.random((batch, length)) < 0.5
+            observed = arrays_of("heads", engine.align_heads(tokens, owned, heads))
+            yield self.trace(observed | {"heads.tokens": tokens, "heads.owned_tokens": owned}, {})
 
     def tree(self) -> Iterator[Trace]:
         """Tree compilation."""
-        engine = self.engine()
-        # The same paths under another policy first: buffers are theirs and the policy's.
-        paths, topk, policy = self.coordinate.paths, self.coordinate.topk, self.coordinate.policy
-        order = "canonical" if policy.retrieval_order == "pinned" else "pinned"
-        engine.compile_tree(paths, topk, order, policy.sentinel - 1)
-        tree = self.compile(engine, self.coordinate)
+        engine, coordinate, other = self.engine(), self.coordinate, self.otherwise()
+        if not engine.has("compile_tree"):
+            raise Missing("compile_tree")
+        # Buffers are those of the paths, of TOPK and of the policy: first all others, then one.
+        for given in (
+            replace(other, paths=mirrored(other)),
+            replace(coordinate, topk=other.topk),
+            replace(coordinate, policy=other.policy),
+        ):
+            with suppress(Unsupported):
+                self.compile(engine, given)
+        tree = self.compile(engine, coordinate)
         yield self.trace(arrays_of("tree", tree), documents_of(tree))
 
     def node_count(self) -> Iterator[Trace]:
         """The node count of a regular tree."""
         branching = self.coordinate.branching
         if branching is not None:
-            counted = np.asarray(self.engine().node_count(branching))
+            engine = self.engine()
+            engine.node_count((*branching, 2))
+            counted = np.asarray(engine.node_count(branching))
             yield self.trace({"tree.node_count": counted}, {})
 
     def proposals(self) -> Iterator[Trace]:
         """Proposals from a frontier in which many logits are equal, and from a prescribed one."""
-        engine, coordinate = self.engine(), self.coordinate
+        engine, coordinate, other = self.engine(), self.coordinate, self.otherwise()
+        frontiers = self.frontiers()
+        if engine.has("propose"):
+            with suppress(Unsupported):
+                # Candidates are those of TOPK and of the sentinel, so both are others before.
+                tree = self.compile(engine, other)
+                engine.propose(tree, frontiers[0], other.topk, other.policy.sentinel)
         tree = self.compile(engine, coordinate)
-        for frontier in self.frontiers():
+        for frontier in frontiers:
             arrays, _ = self.propose(engine, coordinate, tree, frontier)
             yield self.trace(arrays, {})
 
@@ -282,9 +327,10 @@ class Line:
 
         Where there is a model, its rounds show the same.
         """
-        engine, coordinate = self.engine(), self.coordinate
-        if engine.has("prefill", "verify"):
+        coordinate = self.coordinate
+        if self.engine().has("prefill", "verify"):
             return
+        engine = self.informed()
         proposal = self.lawful_proposal()
         for number, planned in enumerate(coordinate.rounds):
             rows = prescribed_logits(coordinate, planned, proposal.packed, number)
@@ -300,29 +346,27 @@ class Line:
     def selections(self) -> Iterator[Trace]:
         """Lawful logits that need care: some too great for a bare exp, others no number at padding.
 
-        The numbers at padding mean nothing, so neither is a reason to refuse.
+        The numbers at padding mean nothing, so neither is a reason to refuse. Then the former once
+        more in the other mode, as far as the engine was made for it.
         """
-        engine, coordinate = self.engine(), self.coordinate
+        engine, coordinate = self.informed(), self.coordinate
         truth, candidates = tree_of(coordinate), self.lawful_proposal().candidates
         great = along_paths(great_logits(coordinate), truth)
         spoiled = great / GREAT
         spoiled[truth.retrieval < 0] = np.nan
-        for path_logits in (great, spoiled):
-            arrays, _ = self.select(engine, coordinate, candidates, path_logits)
-            yield self.trace(arrays, {"selection.refused": None})
-
-    def staged(self, engine: Engine) -> tuple[TreeBuffers, Proposal]:
-        """Prefill an engine, and give one tree that it could verify, and its proposal."""
-        coordinate = self.coordinate
-        tree = self.compile(engine, coordinate)
-        frontier = engine.prefill(coordinate.prefix)
-        return tree, self.propose(engine, coordinate, tree, frontier)[1]
+        other = replace(coordinate, policy=other_mode(coordinate.policy), expected={})
+        for given, path_logits in ((coordinate, great), (coordinate, spoiled), (other, great)):
+            arrays, _ = self.select(engine, given, candidates, path_logits)
+            yield self.trace(arrays, {"selection.refused": None}, coordinate=given)
 
 
 def documents_of(tree: TreeBuffers) -> dict[str, Any]:
     """The paths of a tree's rows, where they were observed."""
     return {} if tree.paths is None else {"tree.paths": tree.paths}
 
+
+ROUNDS = frozenset({"proposal", "verification", "posterior", "commit", "round"})
+"""What is seen of whole rounds."""
 
 SECTIONS: tuple[tuple[Callable[[Line], Iterator[Trace]], frozenset[str]], ...] = (
     (Line.admission, frozenset({"coordinate"})),
@@ -332,12 +376,13 @@ SECTIONS: tuple[tuple[Callable[[Line], Iterator[Trace]], frozenset[str]], ...] =
     (Line.tree, frozenset({"tree"})),
     (Line.node_count, frozenset({"tree"})),
     (Line.proposals, frozenset({"proposal"})),
-    (decoding, frozenset({"proposal", "verification", "posterior", "commit", "round"})),
+    (decoding, ROUNDS),
     (Line.decisions, frozenset({"posterior"})),
     (Line.selections, frozenset({"posterior"})),
     (unlawful_logits, frozenset({"posterior"})),
-    (unlawful_commit, frozenset({"commit"})),
-    (unlawful_staging, frozenset({"commit"})),
+    (restaging, ROUNDS),
+    (unlawful_commit, ROUNDS),
+    (unlawful_staging, ROUNDS),
     (generation, frozenset({"commit", "round"})),
 )
 """Every section in the order of the contracts, with those that its traces exercise."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from medusa_conformance.line import Line
 
 
+BESIDE = ("plain.logits", "plain.head_logits", "plain.kv")
+"""What a plain pass shows beside the verification of a round."""
+
+
 def decoding(line: Line) -> Iterator[Trace]:
     """Prefill and rounds on one engine, behind an earlier generation where there is one.
 
@@ -45,7 +49,8 @@ def decoding(line: Line) -> Iterator[Trace]:
         except Unsupported:
             yield from rounds(line, engine, before, 0)
     tokens = yield from rounds(line, engine, coordinate, 1)
-    for prompt in kindred(tokens, coordinate.model.vocabulary, coordinate.capacity):
+    room = coordinate.capacity - coordinate.nodes
+    for prompt in kindred(tokens, coordinate.model.vocabulary, room):
         given = replace(coordinate, prefix=prompt, prefix_length=len(prompt))
         yield begun(line, given, 1, engine.prefill(prompt))
 
@@ -124,6 +129,11 @@ class Round:
         self.arrays: dict[str, Array] = {}
         self.documents: dict[str, Any] = {}
 
+    @cached_property
+    def plain(self) -> Engine:
+        """One that never decodes: an engine with a past might answer from its session's cache."""
+        return self.line.engine()
+
     def seen(
         self,
         play: Callable[[], Frontier | None],
@@ -170,10 +180,10 @@ class Round:
     ) -> Frontier | None:
         """The round from a staged tree on."""
         engine, coordinate = self.engine, self.coordinate
-        # Of an engine that never decoded: one with a past might answer from its session's cache.
-        plain = self.line.engine()
-        if plain.has("forward"):
-            self.arrays |= plain_passes(plain, coordinate, tokens, proposal.packed)
+        if self.plain.has("forward"):
+            passes = plain_passes(self.plain, coordinate, tokens, proposal.packed)
+            # Hidden states and heads are judged by themselves, in `plain`.
+            self.arrays |= {name: passes[name] for name in BESIDE if name in passes}
         path_logits = verified.path_logits
         rows = prescribed_logits(coordinate, self.planned, proposal.packed, len(tokens))
         if rows is None and path_logits is None:
@@ -215,9 +225,8 @@ class Round:
         if after.backing is None or after.length is None:
             return
         self.arrays["round.visible_kv"] = after.backing[:, :, :, : after.length]
-        plain = self.line.engine()
-        if plain.has("forward"):
-            self.arrays |= present("round", fresh_kv=plain.forward(tokens).kv)
+        if self.plain.has("forward"):
+            self.arrays |= present("round", fresh_kv=self.plain.forward(tokens).kv)
 
 
 def present(stage: str, **values: Any) -> dict[str, Array]:
