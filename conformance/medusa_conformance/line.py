@@ -262,8 +262,9 @@ class Line:
             return
         engine = self.engine()
         generator = np.random.default_rng([self.coordinate.policy.seed, heads, 2])
-        for batch in (3, 1, 2):
-            length = int(generator.integers(1, heads + 4))
+        # Of two tokens or fewer no head has a label, and nothing depends on the batch.
+        for batch, least in ((3, 3), (1, 3), (2, 1)):
+            length = int(generator.integers(least, heads + 4))
             tokens = generator.integers(0, vocabulary, (batch, length))
             owned = generator.random((batch, length)) < 0.5
             observed = arrays_of("heads", engine.align_heads(tokens, owned, heads))
@@ -346,8 +347,8 @@ class Line:
     def selections(self) -> Iterator[Trace]:
         """Lawful logits that need care: some too great for a bare exp, others no number at padding.
 
-        The numbers at padding mean nothing, so neither is a reason to refuse. Then the former once
-        more in the other mode, as far as the engine was made for it.
+        The numbers at padding mean nothing, so neither is a reason to refuse. Then logits of which
+        the other mode accepts other edges, as far as the engine was made for it.
         """
         engine, coordinate = self.informed(), self.coordinate
         truth, candidates = tree_of(coordinate), self.lawful_proposal().candidates
@@ -355,7 +356,8 @@ class Line:
         spoiled = great / GREAT
         spoiled[truth.retrieval < 0] = np.nan
         other = replace(coordinate, policy=other_mode(coordinate.policy), expected={})
-        for given, path_logits in ((coordinate, great), (coordinate, spoiled), (other, great)):
+        coarse = along_paths(coarse_logits(coordinate, 0), truth)
+        for given, path_logits in ((coordinate, great), (coordinate, spoiled), (other, coarse)):
             arrays, _ = self.select(engine, given, candidates, path_logits)
             yield self.trace(arrays, {"selection.refused": None}, coordinate=given)
 
