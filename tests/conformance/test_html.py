@@ -202,9 +202,11 @@ def test_sentences_that_a_verdict_rests_on(report_documents: ModuleType) -> None
     passing = f"{rules} of {rules} invariants executed on 89 coordinates; none of them failed."
     assert said("passing") == passing
     assert said("failing") == (
-        f"{rules - 35} of {rules} invariants executed on 89 coordinates; 5 of them failed."
+        f"{rules - 35} of {rules} invariants executed on 89 coordinates;"
+        " 5 of them failed unexpectedly."
         " 1 failed as expected. 1 passed though expected to fail."
         " 1 entry of the expected failures does not hold."
+        " compile_tree declined 3 of 1234 calls as unsupported."
         " 35 not exercised, as said."
     )
     idle = len(report_documents.idle("round", "heads"))
@@ -219,6 +221,10 @@ def test_sentences_that_a_verdict_rests_on(report_documents: ModuleType) -> None
         f" {mutants} of {mutants} mutants killed by the rule that they break."
     )
     assert said("at_large").endswith("The checkout is not the pinned release.")
+    beside = report_documents.check("fail", findings=[report_documents.MASK])
+    asked = [row for row in beside["invariants"] if row["contract"] != "tree"]
+    told = summary(outcome({**beside, "invariants": asked}), "as said")
+    assert told.endswith("TREE.MASK_IS_ANCESTRY, which was not asked for, failed.")
     nothing = report_documents.check("inconclusive", dict.fromkeys(invariants(), "not-exercised"))
     told = summary(outcome(nothing), "as said")
     assert told == f"None of {rules} invariants was executed. {rules} not exercised, as said."
