@@ -105,7 +105,7 @@ def verify(
         # The run takes minutes, and its end is certain.
         click.echo("the checkout is not the pinned release; this run will fail", err=True)
     if report is not None:
-        reports.open_report(report)
+        reports.require_room(report)
     setting = Setting(device, dtype, chosen_contracts(contracts))
     result = run_with_progress(setting, seed, max_examples)
     document = reports.verification_document(result, max_examples, found)

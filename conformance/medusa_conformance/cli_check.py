@@ -74,7 +74,7 @@ def check(
 
     expectations = () if expected is None else load_expectations(expected)
     if report is not None:
-        reports.open_report(report)
+        reports.require_room(report)
     run = Run(chosen_contracts(contracts), seed, max_examples)
     engine = traces_of(target) or target_of(target, timeout)
     with progress_bar("asking the engine what it is") as progress:
