@@ -360,7 +360,7 @@ def test_only_what_differs_is_marked() -> None:
     assert plain(longest)[0].endswith(" … and 3 characters more in report.json")
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_any_document(report_documents: ModuleType, data: st.DataObject) -> None:
     document = data.draw(report_documents.documents())
