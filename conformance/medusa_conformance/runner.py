@@ -256,9 +256,15 @@ def reference_factory(setting: Setting, mutation: Mutation | None = None) -> Fac
 
 
 def frozen_coordinates() -> list[Coordinate]:
-    """The manifests. Small trees cost least; what the engine decides itself shows most."""
+    """The manifests. Small ones cost least; what the engine decides itself shows most."""
     loaded = [medusa_manifests.load(name) for name in medusa_manifests.names()]
-    return sorted(loaded, key=lambda c: (c.nodes > SMALL, c.ranking is not None, c.name))
+    return sorted(loaded, key=lambda c: (not is_small(c), c.ranking is not None, c.name))
+
+
+def is_small(coordinate: Coordinate) -> bool:
+    """Whether mutants are shown a frozen coordinate; each of the others costs several of these."""
+    rows = coordinate.nodes <= 32 and coordinate.capacity <= 128
+    return rows and coordinate.model.vocabulary <= 1024
 
 
 def random_coordinates(count: int, seed: int) -> list[Coordinate]:
@@ -274,9 +280,6 @@ CHUNK = 10
 MUTANT_EXAMPLES = 60
 """Random coordinates that a mutant is shown at most, behind the small frozen ones."""
 
-SMALL = 32
-"""Rows of the largest frozen tree that mutants are shown; the public ones are larger."""
-
 
 def verify(
     setting: Setting,
@@ -291,7 +294,7 @@ def verify(
     """
     started = time.perf_counter()
     frozen, drawn = frozen_coordinates(), random_coordinates(max_examples, seed)
-    small = [coordinate for coordinate in frozen if coordinate.nodes <= SMALL]
+    small = [coordinate for coordinate in frozen if is_small(coordinate)]
     chosen = [m.id for m in mutations().values() if m.contract in setting.contracts]
     everything = [*frozen, *drawn]
     chunks = [everything[start : start + CHUNK] for start in range(0, len(everything), CHUNK)]
