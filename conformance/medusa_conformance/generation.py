@@ -125,19 +125,22 @@ def generation(line: Line) -> Iterator[Trace]:
     yield line.trace(arrays, documents, coordinate=coordinate)
     if coordinate.end_of_sequence is None and len(whole.tokens) > 1:
         yield ended(asked, whole, line, engine)
+    if asked.tokens == room:
+        yield from unroomed(line, engine, Asked(coordinate, room + 1))
     published = (*prefix, *whole.tokens)
-    most = coordinate.capacity - coordinate.nodes
-    for prompt in kindred(published, coordinate.model.vocabulary, most):
-        given = replace(coordinate, prefix=prompt, prefix_length=len(prompt))
+    narrow = coordinate.with_tree(chain)
+    for prompt in kindred(published, coordinate.model.vocabulary, narrow.capacity - narrow.nodes):
+        given = replace(narrow, prefix=prompt, prefix_length=len(prompt))
         yield first_round(line, engine, given)
     if own != coordinate.policy:
-        whole = asked.generate(engine, coordinate.paths, own)
-        fresh = asked.generate(line.engine(), coordinate.paths, own)
-        arrays = asked.shown(whole, plain) | generated("fresh", fresh)
+        whole, unused = asked.generate(engine, coordinate.paths, own), line.engine()
+        arrays = asked.shown(whole, plain)
+        # Either way beside an engine that never heard of another policy.
         if steps:
-            arrays |= asked.drive(engine, line.compile(engine, coordinate), own)
+            arrays |= asked.drive(unused, line.compile(unused, coordinate), own)
+        else:
+            arrays |= generated("fresh", asked.generate(unused, coordinate.paths, own))
         yield line.trace(arrays, {"generation.prefix": prefix})
-    yield from unroomed(line, coordinate)
 
 
 def first_round(line: Line, engine: Engine, planned: Coordinate) -> Trace:
@@ -147,24 +150,22 @@ def first_round(line: Line, engine: Engine, planned: Coordinate) -> Trace:
     return line.trace(arrays, {"generation.prefix": planned.prefix}, coordinate=planned)
 
 
-def unroomed(line: Line, coordinate: Coordinate) -> Iterator[Trace]:
-    """A generation for which there may be no room, and one that fits behind it.
+def unroomed(line: Line, engine: Engine, asked: Asked) -> Iterator[Trace]:
+    """A generation for which there may be no room.
 
-    The first may be refused, or end early, or go on for as long as its tokens fit: but nothing of
-    the prompt may go to make room.
+    It may be refused, or end early, or go on for as long as its tokens fit: but nothing of the
+    prompt may go to make room.
     """
-    engine = line.engine(len(coordinate.prefix) + coordinate.nodes)
-    documents: dict[str, Any] = {"generation.prefix": coordinate.prefix}
-    asked, answers = Asked(coordinate, 2), []
+    planned = asked.coordinate
+    answers: list[Decoded] = []
 
     def ask() -> None:
-        answers.append(asked.generate(engine, coordinate.paths, coordinate.policy))
+        answers.append(asked.generate(engine, planned.paths, planned.policy))
 
     if said_no(line, ask) is None:
         arrays = asked.shown(answers[0], line.engine())
         del arrays["generation.asked"]
-        yield line.trace(arrays, documents, coordinate=coordinate)
-    yield first_round(line, engine, coordinate)
+        yield line.trace(arrays, {"generation.prefix": planned.prefix}, coordinate=planned)
 
 
 def ended(asked: Asked, whole: Decoded, line: Line, engine: Engine) -> Trace:

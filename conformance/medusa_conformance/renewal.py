@@ -28,12 +28,12 @@ def restaging(line: Line) -> Iterator[Trace]:
     if smaller is None:
         return
     # With room for both behind each other, which is where they must not stand.
-    engine = line.engine(coordinate.capacity + coordinate.nodes)
-    tree = line.compile(engine, coordinate)
+    engine = line.engine(len(coordinate.prefix) + 2 * smaller.nodes)
+    tree = line.compile(engine, smaller)
     frontier: Frontier = engine.prefill(coordinate.prefix)
-    _, left = line.propose(engine, coordinate, tree, frontier)
+    _, left = line.propose(engine, smaller, tree, frontier)
     engine.verify(tree, (left.packed + 1) % coordinate.model.vocabulary)
-    played = Round(line, engine, smaller, line.compile(engine, smaller), None)
+    played = Round(line, engine, smaller, tree, None)
     staged: list[tuple[Proposal, Verification]] = []
     if said_no(line, lambda: staged.append(played.stage(frontier))) is not None:
         return

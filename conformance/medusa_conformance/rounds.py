@@ -39,7 +39,8 @@ def decoding(line: Line) -> Iterator[Trace]:
     """Prefill and rounds on one engine, behind an earlier generation where there is one.
 
     The earlier one is of the other mode, as far as the engine was made for it: a policy is its
-    generation's. Behind both, prompts that share a part of what was published are read.
+    generation's. Behind both, where there is no loop to do it (see `generation`), prompts that
+    share a part of what was published are read.
     """
     coordinate = line.coordinate
     engine, before = line.engine(), coordinate.before
@@ -49,6 +50,8 @@ def decoding(line: Line) -> Iterator[Trace]:
         except Unsupported:
             yield from rounds(line, engine, before, 0)
     tokens = yield from rounds(line, engine, coordinate, 1)
+    if engine.has("generate"):
+        return
     room = coordinate.capacity - coordinate.nodes
     for prompt in kindred(tokens, coordinate.model.vocabulary, room):
         given = replace(coordinate, prefix=prompt, prefix_length=len(prompt))

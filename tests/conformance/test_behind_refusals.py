@@ -138,7 +138,7 @@ ENGINES = {
 }
 
 STAGES = {
-    DropsTheFirstTokens: ("round", "six-node", "ROUND.FRONTIER_FEEDS_NEXT"),
+    DropsTheFirstTokens: ("round", "cache-full", "ROUND.FRONTIER_FEEDS_NEXT"),
     AllowsEveryPathTheLongest: ("commit", "rank-gaps", "COMMIT.VALIDATED_FIRST"),
     ChecksBothEndsAlone: ("posterior", "six-node", "POSTERIOR.FINITE"),
 }
@@ -170,7 +170,7 @@ def test_an_engine_of_one_tree_is_right(engine: type[ReferenceEngine]) -> None:
 
 
 def test_an_engine_may_end_where_its_cache_does() -> None:
-    assert set(judged("six-node", round=GoesOnWhileThereIsRoom).failed) == set()
+    assert set(judged("cache-full", round=GoesOnWhileThereIsRoom).failed) == set()
 
 
 def test_a_finding_behind_a_refusal_speaks_of_the_lesser_tree() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from medusa_conformance.crafted import unsorted
+from medusa_conformance.generation import STEPS
 from medusa_conformance.line import Factory, Line
 from medusa_conformance.runner import Setting, Tally, judge_coordinates, judge_line
 from medusa_manifests import load, tolerance
@@ -107,7 +108,7 @@ ENGINES = {
     KeepsTreesWithoutTheirTopk: ("six-node", "TREE.SLOT"),
     KeepsMasksBySize: ("rank-gaps", "TREE.MASK_IS_ANCESTRY"),
     ProposesForItsFirstTopk: ("six-node", "PROPOSAL.TOPK"),
-    KeepsARowTooMany: ("six-node", "ROUND.PREFILL_FRONTIER"),
+    KeepsARowTooMany: ("six-node", "ROUND.FRONTIER_FEEDS_NEXT"),
     SharesItsRows: ("six-node", "VERIFICATION.PATH_LOGITS"),
 }
 
@@ -192,9 +193,15 @@ def test_a_policy_that_stays_is_found_by_few_stages_too(stages: list[str], code:
     assert code in found(load("own-acceptance-typical"), make)
 
 
-def test_rows_too_many_are_found_by_whole_generations_too() -> None:
-    make = few(made(KeepsARowTooMany), "generate", "forward")
-    assert "ROUND.FRONTIER_FEEDS_NEXT" in found(load("six-node"), make)
+@pytest.mark.parametrize(
+    ("stages", "code"),
+    [
+        (["generate", "forward"], "ROUND.FRONTIER_FEEDS_NEXT"),
+        ([*STEPS, "forward"], "ROUND.PREFILL_FRONTIER"),
+    ],
+)
+def test_rows_too_many_are_found_by_few_stages_too(stages: list[str], code: str) -> None:
+    assert code in found(load("six-node"), few(made(KeepsARowTooMany), *stages))
 
 
 def test_a_list_of_paths_is_neither_ascending_nor_descending() -> None:
