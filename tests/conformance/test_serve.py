@@ -253,7 +253,7 @@ def test_an_exception_is_told_in_one_line(served: Serve) -> None:
         engine.prefill([1])
     with pytest.raises(Unsupported, match=r"^no forward$"):
         engine.forward([1])
-    with pytest.raises(Incident, match=r"^crash in propose: TypeError: 'tabel' is no field of Prop"):
+    with pytest.raises(Incident, match=r"^crash in propose: TypeError: 'tabel' is no field of"):
         engine.propose({}, {}, 1, -1)
     with pytest.raises(Incident, match=r"^crash in label: reply: answer\.claim: NaN is no JSON"):
         engine.label(COORDINATE.policy)
