@@ -7,12 +7,12 @@ from itertools import combinations
 
 import numpy as np
 
-from medusa_oracles.judge import beyond, close, difference, equal, oracle, same
+from medusa_oracles.judge import beyond, close, difference, equal, oracle, same, telling
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray
 from medusa_spec.coordinate import ModelShape
 from medusa_spec.findings import Finding
 from medusa_spec.stages import HeadAlignment, HeadState
-from medusa_spec.trace import Trace
+from medusa_spec.trace import Tolerance, Trace
 
 IGNORED = -100
 """The label where a head has none."""
@@ -58,6 +58,16 @@ def derive_alignment(tokens: IntArray, owned: BoolArray, heads: int) -> HeadAlig
     labels = np.where(inside, tokens[:, source].swapaxes(0, 1), IGNORED)
     kept = inside & owned[:, source].swapaxes(0, 1)
     return HeadAlignment(labels, kept, inside.sum((1, 2)), kept.sum((1, 2)))
+
+
+def heads_apart(logits: FloatArray, tolerance: Tolerance) -> bool:
+    """Whether there are heads in `[K, ..., V]`, none of which can pass for another.
+
+    Freshly made ones are all alike, and where there is but one no order was seen.
+    """
+    if len(logits) < 2 or not telling(logits, tolerance):
+        return False
+    return all(beyond(one, other, tolerance) for one, other in combinations(logits, 2))
 
 
 def _parameters(trace: Trace, place: str) -> HeadState:
@@ -285,6 +295,7 @@ def _shows_projection(trace: Trace) -> bool:
     "plain.state.bias",
     "plain.state.lm_head",
     applies=_shows_projection,
+    proves=lambda trace: heads_apart(trace["plain.head_logits"], trace.tolerance),
 )
 def decodes_as_applied(trace: Trace) -> Iterator[Finding]:
     """Clause H10: a plain pass, from the hidden states and the parameters that it shows."""

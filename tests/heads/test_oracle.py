@@ -212,3 +212,19 @@ def test_a_state_without_the_projections_of_its_heads_proves_nothing(trace: Trac
     judgement = judge(replace(trace, arrays=bare))
     assert judgement.findings == ()
     assert ("HEADS.DECODES_AS_APPLIED" in judgement.executed) == shared
+
+
+def test_heads_of_decoding_that_cannot_be_told_apart_prove_nothing(trace: Trace) -> None:
+    # Freshly made ones: all of their blocks add the same, and all project alike.
+    arrays = dict(trace.arrays)
+    for name in ("weight", "bias", "projection"):
+        if f"plain.state.{name}" in arrays:
+            arrays[f"plain.state.{name}"] = np.repeat(trace[f"plain.state.{name}"][:1], K, axis=0)
+    arrays["plain.head_logits"] = np.repeat(trace["plain.head_logits"][:1], K, axis=0)
+    fresh = judge(replace(trace, arrays=arrays))
+    assert fresh.findings == ()
+    assert "HEADS.DECODES_AS_APPLIED" not in fresh.executed
+    # What breaks the rule even so is heard.
+    arrays["plain.head_logits"] = arrays["plain.head_logits"] + 1.0
+    (finding,) = judge(replace(trace, arrays=arrays)).findings
+    assert finding.code == "HEADS.DECODES_AS_APPLIED"
