@@ -153,7 +153,7 @@ def _idle(code: str, tally: Tally) -> tuple[str, str]:
             return "not-exercised", f"start is not supported: {said}"
         return "not-exercised", f"{stages[0]} was never asked"
     if oracles()[code].proves is not None:
-        return "not-exercised", "what the engine showed is too little, or too alike within its tolerance"
+        return "not-exercised", "what the engine showed is too little, or too alike, to prove it"
     return "not-exercised", "nothing that the engine showed called for it"
 
 
