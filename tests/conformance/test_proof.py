@@ -104,7 +104,7 @@ def test_heads_that_are_all_alike_prove_no_order(stage: type[VerificationStage])
     assert (tally.failed, tally.crashes) == ({}, [])
     assert idle(tally) == OF_HEADS
     rows = {row["code"]: row for row in invariant_rows(tally, CONTRACTS, ())}
-    said = "what the engine showed is too little, or too alike within its tolerance"
+    said = "what the engine showed is too little, or too alike, to prove it"
     assert {(rows[code]["status"], rows[code]["reason"]) for code in OF_HEADS} == {
         ("not-exercised", said)
     }
