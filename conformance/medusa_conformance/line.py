@@ -155,8 +155,11 @@ class Line:
         return engine
 
     def otherwise(self) -> Coordinate:
-        """The coordinate under another TOPK and policy, as far as the engine leaves them open."""
-        coordinate, fixed, stride = self.coordinate, self.dialect.policy, self.dialect.slots
+        """The coordinate under another TOPK and policy, as far as the engine leaves them open.
+
+        Slots of a stride of its own say nothing of TOPK.
+        """
+        coordinate, fixed = self.coordinate, self.dialect.policy
         given, topk = coordinate.policy, coordinate.topk + 1
         order = "canonical" if given.retrieval_order == "pinned" else "pinned"
         other: dict[str, Any] = {
@@ -164,8 +167,7 @@ class Line:
             "sentinel": given.sentinel - 1,
             **fixed,
         }
-        held = isinstance(stride, int) and topk > stride
-        if held or topk > coordinate.model.vocabulary:
+        if self.dialect.slots != "canonical" or topk > coordinate.model.vocabulary:
             topk = coordinate.topk
         return replace(coordinate, topk=topk, policy=replace(given, **other), expected={})
 
@@ -276,11 +278,10 @@ class Line:
         if not engine.has("compile_tree"):
             raise Missing("compile_tree")
         # Buffers are those of the paths, of TOPK and of the policy: first all others, then one.
-        for given in (
-            replace(other, paths=mirrored(other)),
-            replace(coordinate, topk=other.topk),
-            replace(coordinate, policy=other.policy),
-        ):
+        before = [replace(coordinate, topk=other.topk), replace(coordinate, policy=other.policy)]
+        if self.dialect.choices != "branching":
+            before.insert(0, replace(other, paths=mirrored(other)))
+        for given in before:
             with suppress(Unsupported):
                 self.compile(engine, given)
         tree = self.compile(engine, coordinate)

@@ -24,6 +24,21 @@ def refusal(line: Line, engine: Engine, asked: str, ask: Callable[[], Any]) -> T
     return line.trace(arrays | looked("after", engine), documents)
 
 
+def left_alone(seen: Trace) -> bool:
+    """Whether what was asked for was refused, and the cache is as before, as far as it is shown.
+
+    What else an engine does behind a breach of M10 follows from that breach.
+    """
+    if seen["refusal.refused"] is None:
+        return False
+    pairs = (("refusal.before", "refusal.after"), ("refusal.length_before", "refusal.length_after"))
+    return all(
+        np.array_equal(seen[before], seen[after])
+        for before, after in pairs
+        if seen.has(before, after)
+    )
+
+
 def said_no(line: Line, ask: Callable[[], Any]) -> str | None:
     """What an engine answered to an unlawful request where it refused; `None` where it did not."""
     try:

@@ -29,6 +29,8 @@ def restaging(line: Line) -> Iterator[Trace]:
         return
     # With room for both behind each other, which is where they must not stand.
     engine = line.engine(len(coordinate.prefix) + 2 * smaller.nodes)
+    # Of an engine that was made for the coordinate's own tree.
+    line.compile(engine, coordinate)
     tree = line.compile(engine, smaller)
     frontier: Frontier = engine.prefill(coordinate.prefix)
     _, left = line.propose(engine, smaller, tree, frontier)

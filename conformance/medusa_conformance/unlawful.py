@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from medusa_conformance.refusal import refusal, said_no
+from medusa_conformance.refusal import left_alone, refusal, said_no
 from medusa_conformance.renewal import renewed
 from medusa_conformance.rounds import Round
 from medusa_conformance.translation import Engine
@@ -66,8 +66,8 @@ def unlawful_commit(line: Line) -> Iterator[Trace]:
         asked = f"a commit of path {path} with {accepted} accepted edges"
         seen = refusal(line, engine, asked, partial(engine.commit, path, accepted, None))
         yield seen
-        if seen["refusal.refused"] is None:
-            # The tree is gone with what was committed.
+        if not left_alone(seen):
+            # What was there to commit is there no longer.
             played = staged(line, engine, tree)
     # Nothing has changed, so the tree is still there for a commit that is lawful.
     tokens = list(line.coordinate.prefix)
@@ -77,8 +77,10 @@ def unlawful_commit(line: Line) -> Iterator[Trace]:
     if played.documents["round.refused"] is not None:
         return
     again = partial(engine.commit, 0, 0, None)
-    yield refusal(line, engine, "a second commit of one tree", again)
-    yield from renewed(line, engine, frontier, tokens, 1)
+    seen = refusal(line, engine, "a second commit of one tree", again)
+    yield seen
+    if left_alone(seen):
+        yield from renewed(line, engine, frontier, tokens, 1)
     staged(line, engine, line.compile(engine, line.coordinate))
     engine.prefill(line.coordinate.prefix)
     yield refusal(line, engine, "a commit of the tree of an earlier generation", again)
@@ -121,9 +123,12 @@ def unlawful_staging(line: Line) -> Iterator[Trace]:
     frontier: Frontier = engine.prefill(coordinate.prefix)
     _, proposal = line.propose(engine, coordinate, tree, frontier)
     asked = f"a tree of {coordinate.nodes} rows with room for one less"
-    yield refusal(line, engine, asked, partial(engine.verify, tree, proposal.packed))
+    larger = refusal(line, engine, asked, partial(engine.verify, tree, proposal.packed))
+    yield larger
     asked = f"a prefix of {capacity + 1} tokens in a cache of {capacity}"
     too_long = partial(engine.prefill, [0] * (capacity + 1))
-    too_long_a_prefix = partial(refusal, line, engine, asked, too_long)
-    yield too_long_a_prefix()
-    yield from renewed(line, engine, frontier, list(coordinate.prefix), 0, too_long_a_prefix)
+    once_more = partial(refusal, line, engine, asked, too_long)
+    longer = once_more()
+    yield longer
+    if left_alone(larger) and left_alone(longer):
+        yield from renewed(line, engine, frontier, list(coordinate.prefix), 0, once_more)
