@@ -166,7 +166,7 @@ def lesser(coordinate: Coordinate) -> Coordinate | None:
     if coordinate.nodes == 1:
         return None
     smaller = coordinate.with_tree(coordinate.paths[: min(coordinate.nodes - 2, 2)])
-    return replace(smaller, ranking=None, posterior=(), end_of_sequence=None)
+    return replace(smaller, ranking=None, end_of_sequence=None)
 
 
 def shifted(tokens: Sequence[int], vocabulary: int) -> tuple[int, ...]:
