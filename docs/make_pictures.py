@@ -4,22 +4,22 @@
 
 `verify.svg` is `medusa-oracles verify --contract tree` as a terminal shows it; `six-node.svg` is
 what `medusa-oracles derive --picture` makes of the manifest `six-node`; `report.png` is the page of
-`medusa-oracles check --report` as Chromium shows it, of an engine whose mask is causal.
+`medusa-oracles check --report` as Chromium shows it, of the engine of the README's walk-through
+before it is mended. It names the release that is installed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from rich.console import Console
+from walk_through import blocks, follow
 
 from medusa_conformance import render, reports, runner
 from medusa_conformance.check_document import Run
@@ -27,10 +27,8 @@ from medusa_conformance.cli import derive_manifest
 from medusa_conformance.cli_common import workers
 from medusa_conformance.judging import judge_target, keep
 from medusa_conformance.picture import draw
+from medusa_conformance.scaffold import write_stub
 from medusa_conformance.targets import Target
-from medusa_oracles.tree import derive_tree
-from medusa_spec.arrays import RankPath
-from medusa_spec.coordinate import Coordinate, RetrievalOrder
 from medusa_spec.documents import load_document
 from medusa_spec.files import write_text
 
@@ -43,24 +41,8 @@ WIDTH = 116
 EXAMPLES = 60
 """The commands' own default."""
 
-PAGE = "820,1150"
+PAGE = "820,1270"
 """Width and height of the part of the page that is shown."""
-
-
-class CausalMask:
-    """An engine that takes a causal triangle for the mask of its tree."""
-
-    name = "my engine"
-
-    def __init__(self, coordinate: Coordinate, capacity: int) -> None: ...
-
-    def compile_tree(
-        self, paths: Sequence[RankPath], topk: int, order: RetrievalOrder, sentinel: int
-    ) -> dict[str, Any]:
-        """The right buffers, but for the mask."""
-        made = derive_tree(paths, topk, order, sentinel)
-        causal = np.tril(np.ones_like(made.mask))
-        return {"slots": made.slots, "mask": causal, "depths": made.depths}
 
 
 def main() -> None:
@@ -88,12 +70,19 @@ def photograph(picture: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if browser is None:
         raise SystemExit("no Chromium")
-    target = Target.module(f"{Path(__file__).stem}:{CausalMask.__name__}", DOCS, 30)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+        engine = Path(place, "medusa")
+        write_stub(engine)
+        for kind, text in blocks():
+            if "$ medusa-oracles check" in text:
+                break
+            if kind != "console":
+                follow(kind, text, Path(place))
+        target = Target.module("medusa_adapter:Engine", engine, 30)
         document = judge_target(target, Run(("tree",), 0, EXAMPLES), (), workers())
-        keep(document, Path(folder))
+        keep(document, Path("report"))
         flags = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
-        page = (f"--window-size={PAGE}", f"--screenshot={picture}", f"{folder}/report.html")
+        page = (f"--window-size={PAGE}", f"--screenshot={picture}", f"{place}/report/report.html")
         subprocess.run([browser, *flags, *page], check=True, stderr=subprocess.DEVNULL)
 
 

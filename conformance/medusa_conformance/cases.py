@@ -9,12 +9,13 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.machinery import PathFinder
@@ -26,6 +27,9 @@ import pytest
 
 VERDICT = "VERDICT"
 """The case behind all invariants: it fails where the whole is no pass, were all but skipped."""
+
+GRACE = 5.0
+"""Seconds that a judge gets to end once its input has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,22 +129,42 @@ def _judge(asked: Asked, session: Session, name: str) -> dict[str, Any]:
     }
     environment = {**os.environ, "PYTHONPATH": request["path"]}
     with tempfile.TemporaryDirectory(prefix="medusa-") as place:
-        answer = Path(place) / "answer.json"
-        done = subprocess.run(
-            [sys.executable, "-m", "medusa_conformance.pytest_judge", str(answer)],
-            input=json.dumps(request),
-            cwd=session.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        answer, said = Path(place) / "answer.json", Path(place) / "said.txt"
+        with said.open("wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "medusa_conformance.pytest_judge", str(answer)],
+                cwd=session.folder,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+        try:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):
+                process.stdin.write(f"{json.dumps(request)}\n".encode())
+                process.stdin.flush()
+            process.wait()
+        finally:
+            _end(process)
         if answer.exists():
             found: dict[str, Any] = json.loads(answer.read_text("utf-8"))
             return found
-    last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
-    return {"error": f"{asked.engine}: the judge ended with status {done.returncode}: {last}"}
+        last = (said.read_text("utf-8", "replace").strip().splitlines() or ["nothing"])[-1]
+    return {"error": f"{asked.engine}: the judge ended with status {process.returncode}: {last}"}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Close the judge's input, which ends it and all that it has started, and what does not end."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _place(asked: Asked, session: Session, name: str) -> Path:
@@ -227,6 +251,7 @@ def _tell_verdict(document: Mapping[str, Any]) -> None:
     from medusa_conformance.finding_text import finding_lines
     from medusa_conformance.outcome import listed, outcome, summary
     from medusa_conformance.render_check import expectation_lines, incident_lines
+    from medusa_conformance.verdicts import unasked
 
     if document["verdict"] == "pass":
         return
@@ -236,9 +261,8 @@ def _tell_verdict(document: Mapping[str, Any]) -> None:
     if failed:
         lines.insert(0, f"broken: {listed(failed)}")
     lines += [line.plain for line in (*incident_lines(document), *expectation_lines(document))]
-    # That a lawful round is refused is told whatever the contracts, and may have no case.
-    planned = {row["code"] for row in document["invariants"]}
+    others = unasked((entry["code"] for entry in document["findings"]), document["invariants"])
     for finding in document["findings"]:
-        if finding["code"] not in planned:
+        if finding["code"] in others:
             lines += finding_lines(finding)
     pytest.fail("\n".join(lines), pytrace=False)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import medusa_manifests
 from medusa_conformance.folding import Cause
 from medusa_conformance.incident import Incident
 from medusa_conformance.line import Crash, Line
+from medusa_conformance.pool import pool
 from medusa_conformance.remote import Description
 from medusa_conformance.runner import (
     Located,
@@ -82,14 +82,11 @@ def check(
     except Incident as incident:
         return _speechless(target, contracts, incident)
     description, dialect = described.description, described.dialect
-    # Spawned, not forked: nothing of this process, such as a child's pipes, is in the workers.
     begin = _Worker(target, described, frozenset(contracts))
-    with ProcessPoolExecutor(
-        workers, get_context("spawn"), initializer=_begin, initargs=(begin,)
-    ) as pool:
-        pending = _submitted(pool, frozen_coordinates())
+    with pool(workers, _begin, begin) as executor:
+        pending = _submitted(executor, frozen_coordinates())
         # Drawn while the workers begin: both take seconds.
-        pending += _submitted(pool, random_coordinates(max_examples, seed))
+        pending += _submitted(executor, random_coordinates(max_examples, seed))
         for done, _ in enumerate(as_completed(pending), 1):
             progress(description.name, done, len(pending))
     tally = Tally()
@@ -98,9 +95,9 @@ def check(
     return Judged(target.text, target.document(), description, dialect, contracts, tally)
 
 
-def _submitted(pool: Executor, coordinates: Sequence[Coordinate]) -> list[Future[Tally]]:
+def _submitted(executor: Executor, coordinates: Sequence[Coordinate]) -> list[Future[Tally]]:
     starts = range(0, len(coordinates), CHUNK)
-    return [pool.submit(_judge, coordinates[start : start + CHUNK]) for start in starts]
+    return [executor.submit(_judge, coordinates[start : start + CHUNK]) for start in starts]
 
 
 def _speechless(target: Target, contracts: tuple[str, ...], incident: Incident) -> Judged:
@@ -160,7 +157,7 @@ def check_traces(path: Path, contracts: tuple[str, ...]) -> Judged:
     assert first is not None
     engine = first.engine or {}
     description = Description(
-        name=engine.get("name", path.name),
+        name=engine.get("name", path.resolve().name),
         version=engine.get("version"),
         language="unknown",
         stages=frozenset(),

@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
+from typing import NoReturn
 
 from medusa_conformance.incident import Incident
 from medusa_spec.errors import InputError
@@ -39,6 +41,9 @@ LAST_WORDS = 3
 ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|error)\b[^:]*:")
 """How a line begins that names one: behind it may stand frames, values and the version."""
 
+_births = Lock()
+_living: set[int] = set()
+
 
 class Child:
     """One process, in a group of its own so that all of it can be ended.
@@ -50,16 +55,19 @@ class Child:
         self, argv: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
     ) -> None:
         try:
-            process = subprocess.Popen(
-                argv,
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
-            )
+            # Known as soon as it lives: another thread may `go`.
+            with _births:
+                process = subprocess.Popen(
+                    argv,
+                    cwd=folder,
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    bufsize=0,
+                    start_new_session=True,
+                )
+                _living.add(process.pid)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             # The folder may be what is missing.
@@ -91,7 +99,7 @@ class Child:
         return self._end.alive
 
     def end(self) -> None:
-        """End the process and its group at once; nothing of it is left behind."""
+        """End the process and its group at once; nothing of the group is left behind."""
         self._end()
 
     def leave(self, request: bytes) -> None:
@@ -205,11 +213,25 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
+def go() -> NoReturn:
+    """End this process at once, and all that it has started here; from whichever of its threads."""
+    # Never released: nothing is started any more.
+    _births.acquire()
+    for pid in tuple(_living):
+        _kill(pid)
+    os._exit(1)
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
-    # The group outlives its leader while anybody is in it.
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    _kill(process.pid)
+    _living.discard(process.pid)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             stream.close()
     process.wait()
+
+
+def _kill(pid: int) -> None:
+    # The group outlives its leader while anybody is in it.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)

@@ -22,6 +22,7 @@ from medusa_conformance.cli_common import (
     show,
     workers,
 )
+from medusa_conformance.interrupts import Terminated, heeded
 from medusa_spec.documents import load_document, validate
 from medusa_spec.errors import InputError, one_line
 from medusa_spec.findings import Verdict
@@ -104,7 +105,7 @@ def verify(
         # The run takes minutes, and its end is certain.
         click.echo("the checkout is not the pinned release; this run will fail", err=True)
     if report is not None:
-        reports.open_report(report)
+        reports.require_room(report)
     setting = Setting(device, dtype, chosen_contracts(contracts))
     result = run_with_progress(setting, seed, max_examples)
     document = reports.verification_document(result, max_examples, found)
@@ -278,7 +279,8 @@ def main() -> None:
     """Run the command line; bad input is one line on standard error."""
     code, line = USAGE_ERROR, ""
     try:
-        code = cli.main(prog_name=NAME, standalone_mode=False)
+        with heeded():
+            code = cli.main(prog_name=NAME, standalone_mode=False)
         if sys.stdout is not None:
             # Here and not at the interpreter's end, where it would fail with a code of its own.
             sys.stdout.flush()
@@ -289,8 +291,9 @@ def main() -> None:
         line = f"error: {one_line(error.format_message())} See {where} --help."
     except click.ClickException as error:
         line = f"error: {one_line(error.format_message())}"
-    except click.Abort:
-        code, line = 130, "interrupted"
+    except click.Abort as abort:
+        terminated = isinstance(abort.__cause__, Terminated)
+        code, line = (143, "terminated") if terminated else (130, "interrupted")
     except BrokenPipeError:
         # The reader went away, and has seen what it wanted.
         code = 1

@@ -74,7 +74,7 @@ def check(
 
     expectations = () if expected is None else load_expectations(expected)
     if report is not None:
-        reports.open_report(report)
+        reports.require_room(report)
     run = Run(chosen_contracts(contracts), seed, max_examples)
     engine = traces_of(target) or target_of(target, timeout)
     with progress_bar("asking the engine what it is") as progress:
@@ -86,8 +86,10 @@ def check(
 
 def traces_of(target: tuple[str, ...]) -> Path | None:
     """The trace file or folder that a target names, `None` where it names an engine."""
+    if not target[0]:
+        raise InputError("TARGET", "", "is an empty word")
     path = Path(target[0])
-    if len(target) == 1 and (path.is_dir() or path.suffix in SUFFIXES):
+    if len(target) == 1 and (path.is_dir() or path.suffix.lower() in SUFFIXES):
         return path
     return None
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from medusa_spec.errors import one_line
 from medusa_spec.registry import CONTRACTS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -67,7 +68,9 @@ def progress_bar(first: str) -> Iterator[Callable[[str, int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn())
+    # The name of an engine is its own, and no markup.
+    label = TextColumn("{task.description:40}", markup=False)
+    columns = (label, BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
@@ -75,7 +78,7 @@ def progress_bar(first: str) -> Iterator[Callable[[str, int, int], None]]:
         task = bar.add_task(first, total=None)
 
         def progress(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
+            bar.update(task, description=one_line(what), completed=done, total=total)
 
         yield progress
 

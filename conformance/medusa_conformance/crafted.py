@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from medusa_oracles.tree import tree_of
 from medusa_spec.arrays import FloatArray, IntArray, RankPath
-from medusa_spec.coordinate import Acceptance, Coordinate, Ranking, RowPosterior
+from medusa_spec.coordinate import Acceptance, Coordinate, Policy, Ranking, RowPosterior
 from medusa_spec.stages import Frontier, HeadState, TreeBuffers
 
 STEP = 0.25
@@ -17,6 +18,10 @@ STEP = 0.25
 
 GREAT = 800.0
 """A logit whose bare exponential is beyond a double, and whose softmax makes others impossible."""
+
+
+RENEWED = 2
+"""The number of the generation whose rounds are over a `lesser` tree."""
 
 
 def ranked_frontier(ranking: Ranking, vocabulary: int, topk: int) -> Frontier:
@@ -138,5 +143,54 @@ def alter_head(given: HeadState, head: int) -> HeadState | None:
 
 
 def unsorted(paths: tuple[RankPath, ...]) -> tuple[RankPath, ...]:
-    """The same tree in another order of its list, which decides nothing (clause T1)."""
-    return paths[::-1]
+    """The same tree in another order of its list, which decides nothing (clause T1).
+
+    Neither ascending nor descending, where it has paths enough: either would let a list pass that
+    is turned round instead of sorted.
+    """
+    generator = np.random.default_rng([len(paths), *(rank for path in paths for rank in path)])
+    return tuple(paths[place] for place in generator.permutation(len(paths)))
+
+
+def mirrored(coordinate: Coordinate) -> tuple[RankPath, ...]:
+    """Another tree of the same sizes: rank `r` is `TOPK - 1 - r`."""
+    last = coordinate.topk - 1
+    return tuple(tuple(last - rank for rank in path) for path in coordinate.paths)
+
+
+def lesser(coordinate: Coordinate) -> Coordinate | None:
+    """The coordinate over the first two of its paths, or fewer, and always over fewer rows.
+
+    `None` where its tree is a root alone. Nothing is steered in it, and nothing ends it.
+    """
+    if coordinate.nodes == 1:
+        return None
+    smaller = coordinate.with_tree(coordinate.paths[: min(coordinate.nodes - 2, 2)])
+    return replace(smaller, ranking=None, end_of_sequence=None)
+
+
+def shifted(tokens: Sequence[int], vocabulary: int) -> tuple[int, ...]:
+    """As many tokens, each of them another."""
+    return tuple((token + 1) % vocabulary for token in tokens)
+
+
+def kindred(tokens: Sequence[int], vocabulary: int, most: int) -> tuple[tuple[int, ...], ...]:
+    """Two prompts of `most` tokens or fewer that begin as `tokens` do.
+
+    The first goes on behind them, the second is another from the middle on.
+    """
+    longer = (*tokens[: most - 1], *shifted(tokens[:1], vocabulary))
+    half = len(longer) // 2
+    return longer, longer[:half] + shifted(longer[half:], vocabulary)
+
+
+def greedy(policy: Policy) -> Policy:
+    """The same policy, greedy."""
+    return replace(policy, mode="greedy", temperature=0.0, tie_rule="first-maximal-path")
+
+
+def other_mode(policy: Policy) -> Policy:
+    """The same policy, greedy where it is typical, and typical where it is greedy."""
+    if policy.mode != "greedy":
+        return greedy(policy)
+    return replace(policy, mode="fast-typical", temperature=0.7, tie_rule="greatest-likelihood")

@@ -19,6 +19,9 @@ from medusa_spec.loading import coordinate_from
 MAX_ROWS = 128
 """Rows of the largest tree that a page draws; a larger one would be most of the page."""
 
+SHRINKS = 420
+"""Pixels of the widest picture that a narrow page makes smaller; a wider one is scrolled."""
+
 BUDGET = 320 * 1024
 """Characters of drawings that a page holds; findings behind them have their tree as text."""
 
@@ -48,7 +51,10 @@ class Drawings:
             return None, f"{reason}. medusa-oracles derive --picture draws up to 256."
         document = derivation_of(coordinate)
         marks = _marks(finding, coordinate, len(document["retrieve_indices"]))
-        markup = ElementTree.tostring(picture(document, marks), encoding="unicode")
+        svg = picture(document, marks)
+        if int(svg.attrib["width"]) <= SHRINKS:
+            svg.set("class", "small")
+        markup = ElementTree.tostring(svg, encoding="unicode")
         if self.spent + len(markup) > BUDGET:
             return None, "Not drawn: the drawings above have taken the room that a page has."
         self.spent += len(markup)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -18,6 +19,10 @@ Outcome: TypeAlias = Literal[
 
 LAWFUL: tuple[Outcome, ...] = ("as-expected", "not-exercised")
 """Outcomes that do not fail a run."""
+
+# Python reads other forms of ISO 8601 too, such as weeks, and from release to release more.
+DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+NO_DAY = "is no date of the form 2027-01-31"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,9 @@ def outcomes(
 def _day(text: Any, field: str, source: str) -> date | None:
     if text is None:
         return None
+    if not DAY.fullmatch(str(text)):
+        raise InputError(source, field, NO_DAY)
     try:
         return date.fromisoformat(str(text))
     except ValueError:
-        raise InputError(source, field, "is no date of the form 2027-01-31") from None
+        raise InputError(source, field, NO_DAY) from None

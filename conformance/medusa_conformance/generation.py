@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from medusa_conformance.crafted import unsorted
+from medusa_conformance.crafted import greedy, kindred, shifted, unsorted
 from medusa_conformance.incident import Incident
+from medusa_conformance.refusal import said_no
 from medusa_conformance.rounds import present
 from medusa_conformance.translation import Engine
 from medusa_spec.arrays import Array, RankPath
@@ -95,9 +96,11 @@ def generation(line: Line) -> Iterator[Trace]:
     chain = deepest_chain(coordinate)
 
     engine, plain = line.engine(), line.engine()
-    tree = line.compile(engine, coordinate) if engine.has(*STEPS) else None
+    steps = engine.has(*STEPS) and driven(line)
+    if engine.has(*STEPS):
+        line.compile(engine, coordinate)
     # Another prompt of the same length first: whatever survives of it must not be read again.
-    other = tuple((token + 1) % coordinate.model.vocabulary for token in prefix)
+    other = shifted(prefix, coordinate.model.vocabulary)
     if engine.has("prefill"):
         engine.prefill(other)
     else:
@@ -114,23 +117,58 @@ def generation(line: Line) -> Iterator[Trace]:
     if plain.has("forward"):
         passed = plain.forward([*prefix, *alone.tokens])
         arrays |= present("chain", plain_logits=passed.logits, plain_heads=passed.head_logits)
-    if tree is not None and driven(line):
-        arrays |= asked.drive(engine, tree, coordinate.policy)
+    if steps:
+        arrays |= asked.drive(engine, line.compile(engine, coordinate), coordinate.policy)
     if engine.has("prefill"):
         arrays |= arrays_of("chain.frontier", engine.prefill(prefix))
     documents = {"generation.prefix": prefix, "chain.path": chain[-1] if chain else ()}
     yield line.trace(arrays, documents, coordinate=coordinate)
     if coordinate.end_of_sequence is None and len(whole.tokens) > 1:
-        yield ended(line, asked, whole)
+        yield ended(asked, whole, line, engine)
+    if asked.tokens == room:
+        yield from unroomed(line, engine, Asked(coordinate, room + 1))
+    published = (*prefix, *whole.tokens)
+    narrow = coordinate.with_tree(chain)
+    for prompt in kindred(published, coordinate.model.vocabulary, narrow.capacity - narrow.nodes):
+        given = replace(narrow, prefix=prompt, prefix_length=len(prompt))
+        yield first_round(line, engine, given)
     if own != coordinate.policy:
-        whole = asked.generate(engine, coordinate.paths, own)
+        whole, unused = asked.generate(engine, coordinate.paths, own), line.engine()
         arrays = asked.shown(whole, plain)
-        if tree is not None and driven(line):
-            arrays |= asked.drive(engine, tree, own)
+        # Either way beside an engine that never heard of another policy.
+        if steps:
+            arrays |= asked.drive(unused, line.compile(unused, coordinate), own)
+        else:
+            arrays |= generated("fresh", asked.generate(unused, coordinate.paths, own))
         yield line.trace(arrays, {"generation.prefix": prefix})
 
 
-def ended(line: Line, asked: Asked, whole: Decoded) -> Trace:
+def first_round(line: Line, engine: Engine, planned: Coordinate) -> Trace:
+    """A generation of one token: its round begins with the frontier of the prompt."""
+    asked = Asked(planned, 1)
+    arrays = asked.shown(asked.generate(engine, planned.paths, planned.policy), line.engine())
+    return line.trace(arrays, {"generation.prefix": planned.prefix}, coordinate=planned)
+
+
+def unroomed(line: Line, engine: Engine, asked: Asked) -> Iterator[Trace]:
+    """A generation for which there may be no room.
+
+    It may be refused, or end early, or go on for as long as its tokens fit: but nothing of the
+    prompt may go to make room.
+    """
+    planned = asked.coordinate
+    answers: list[Decoded] = []
+
+    def ask() -> None:
+        answers.append(asked.generate(engine, planned.paths, planned.policy))
+
+    if said_no(line, ask) is None:
+        arrays = asked.shown(answers[0], line.engine())
+        del arrays["generation.asked"]
+        yield line.trace(arrays, {"generation.prefix": planned.prefix}, coordinate=planned)
+
+
+def ended(asked: Asked, whole: Decoded, line: Line, engine: Engine) -> Trace:
     """The same generation once more, with a token for the end that a round published inside.
 
     Few coordinates end there by themselves, and a loop that looks behind each round runs past it.
@@ -144,7 +182,7 @@ def ended(line: Line, asked: Asked, whole: Decoded) -> Trace:
     end = whole.tokens[min(place, len(whole.tokens) - 1)]
     planned = replace(asked.coordinate, end_of_sequence=end)
     again = Asked(planned, asked.tokens)
-    found = again.generate(line.engine(), planned.paths, planned.policy)
+    found = again.generate(engine, planned.paths, planned.policy)
     arrays = again.shown(found, line.engine())
     return line.trace(arrays, {"generation.prefix": planned.prefix}, coordinate=planned)
 
@@ -162,11 +200,6 @@ def generated(name: str, decoded: Decoded) -> dict[str, Array]:
     tokens = np.array(decoded.tokens, np.int64)
     published = None if decoded.published is None else np.array(decoded.published, np.int64)
     return present(name, tokens=tokens, published=published, frontiers=decoded.frontiers)
-
-
-def greedy(policy: Policy) -> Policy:
-    """The same policy, greedy."""
-    return replace(policy, mode="greedy", temperature=0.0, tie_rule="first-maximal-path")
 
 
 def deepest_chain(coordinate: Coordinate) -> tuple[RankPath, ...]:

@@ -29,8 +29,8 @@ class Record:
     calls: Counter[str] = field(default_factory=Counter)
     unsupported: dict[str, Counter[str]] = field(default_factory=dict)
 
-    def decline(self, stage: str, reason: Unsupported) -> None:
-        """Take down what a stage was not made for."""
+    def decline(self, stage: str, reason: Unsupported | Refused) -> None:
+        """Take down what a stage was not made for; `start` where no engine was to be had."""
         self.unsupported.setdefault(stage, Counter())[str(reason)] += 1
 
     def add(self, other: Record) -> None:

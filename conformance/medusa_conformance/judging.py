@@ -55,7 +55,6 @@ def keep(document: dict[str, Any], report: Path | None, kept: Path = KEPT) -> No
         name = entry["replay"].rpartition(" ")[2]
         entry["replay"] = f"medusa-oracles replay {shlex.quote(str(folder / name))}"
     if report is None:
-        reports.open_report(folder)
         reports.write_findings(folder, document["findings"])
     else:
         reports.write_report(folder, document)

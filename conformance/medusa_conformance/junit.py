@@ -7,7 +7,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from medusa_conformance.finding_text import finding_lines
-from medusa_conformance.outcome import counted, incident_text, listed, outcome
+from medusa_conformance.outcome import counted, incident_text, listed, outcome, summary
+from medusa_conformance.verdicts import unasked
 
 Case = ElementTree.Element
 
@@ -19,10 +20,15 @@ OUTCOMES = {
 """Fates of an expected failure that fail a run and that no invariant's own case shows."""
 
 
+VERDICT = "VERDICT"
+"""The case behind all others."""
+
+
 def junit(document: Mapping[str, Any]) -> str:
     """A suite per contract, a case per invariant; a suite each of what else can fail a run.
 
-    Takes what `check` or `verify` prints. Every suite carries the run's properties.
+    Takes what `check` or `verify` prints. Every suite carries the run's properties. The last case
+    is the verdict, so that a run which is no pass is never green.
     """
     found = outcome(document)
     root = ElementTree.Element("testsuites", name="medusa-oracles", time=f"{found['seconds']:.3f}")
@@ -31,11 +37,10 @@ def junit(document: Mapping[str, Any]) -> str:
         rows = [row for row in found["invariants"] if row["contract"] == name]
         _suite(root, found, name, [_invariant(row, found) for row in rows])
     _suite(root, found, "mutants", [_mutant(mutant) for mutant in found["mutants"]])
-    if found["command"] == "verify":
-        # An incident of a foreign engine is told by the invariants that it left without a verdict.
-        _suite(root, found, "crashes", [_crash(incident) for incident in found["incidents"]])
+    _suite(root, found, "crashes", [_crash(incident) for incident in found["incidents"]])
     _suite(root, found, "checkout", list(_checkout(found)))
     _suite(root, found, "expected failures", list(_expected(found)))
+    _suite(root, found, "verdict", [_verdict(found)])
     for total in ("tests", "failures", "errors"):
         root.set(total, str(sum(int(suite.attrib[total]) for suite in root)))
     ElementTree.indent(root)
@@ -86,9 +91,7 @@ def _invariant(row: Mapping[str, Any], found: Mapping[str, Any]) -> Case:
         message = f"passes, though it is expected to fail: {reason}"
         return _case(contract, code, "failure", status, message)
     if status == "incompetent":
-        case = _case(contract, code, "error", status, reason)
-        case[0].text = "\n".join(map(incident_text, found["incidents"]))
-        return case
+        return _case(contract, code, "error", status, reason)
     message = f"expected to fail: {reason}" if status == "expected-failure" else reason
     return _case(contract, code, "skipped", status, message)
 
@@ -114,7 +117,23 @@ def _mutant(mutant: Mapping[str, Any]) -> Case:
 
 def _crash(incident: Mapping[str, Any]) -> Case:
     name = f"{incident['stage']} on {incident['coordinate']}"
-    return _case("crashes", name, "error", incident["kind"], incident["text"])
+    case = _case("crashes", name, "error", incident["kind"], incident["text"])
+    case[0].text = incident_text(incident)
+    return case
+
+
+def _verdict(found: Mapping[str, Any]) -> Case:
+    """The verdict, and each finding of a rule that has no case here."""
+    word = found["verdict"]
+    if word == "pass":
+        return _case("verdict", VERDICT)
+    tag = "failure" if word == "fail" else "error"
+    message = f"{word.upper()}  {summary(found, 'each skipped with its reason')}"
+    case = _case("verdict", VERDICT, tag, word, message)
+    others = unasked((entry["code"] for entry in found["findings"]), found["invariants"])
+    own = [entry for entry in found["findings"] if entry["code"] in others]
+    case[0].text = "\n\n".join("\n".join(finding_lines(entry)) for entry in own)
+    return case
 
 
 def _checkout(found: Mapping[str, Any]) -> Iterator[Case]:

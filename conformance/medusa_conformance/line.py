@@ -9,6 +9,7 @@ handed on. Any other exception is a crash, and the line goes on with the next se
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -21,6 +22,8 @@ from medusa_conformance.crafted import (
     coarse_frontier,
     coarse_logits,
     great_logits,
+    mirrored,
+    other_mode,
     prescribed_logits,
     random_heads,
     ranked_frontier,
@@ -30,15 +33,12 @@ from medusa_conformance.generation import generation
 from medusa_conformance.incident import Incident, IncidentKind
 from medusa_conformance.isolation import Isolated, Missing, Record
 from medusa_conformance.probes import unlawful_documents
-from medusa_conformance.rounds import decoding
+from medusa_conformance.refusal import is_refusal
+from medusa_conformance.renewal import restaging
+from medusa_conformance.rounds import decoding, plain
 from medusa_conformance.training import training
 from medusa_conformance.translation import Engine, Translated
-from medusa_conformance.unlawful import (
-    is_refusal,
-    unlawful_commit,
-    unlawful_logits,
-    unlawful_staging,
-)
+from medusa_conformance.unlawful import unlawful_commit, unlawful_logits, unlawful_staging
 from medusa_oracles.posterior import derive_selection
 from medusa_oracles.proposal import derive_proposal, derive_table
 from medusa_oracles.tree import gather_rows, tree_of
@@ -117,7 +117,12 @@ class Line:
         rows = self.coordinate.capacity if capacity is None else capacity
         try:
             made = self.factory(self.coordinate, rows)
-        except (Refused, Unsupported, Incident):
+        except (Refused, Unsupported) as no:
+            # What it has, it has, though nobody can ask for it here.
+            self.record.present |= getattr(self.factory, "stages", frozenset())
+            self.record.decline("start", no)
+            raise
+        except Incident:
             raise
         except (Exception, SystemExit) as error:
             text = f"{type(error).__name__}: {error}"
@@ -136,6 +141,36 @@ class Line:
             unsorted(coordinate.paths), coordinate.topk, policy.retrieval_order, policy.sentinel
         )
         return buffers
+
+    def informed(self) -> Engine:
+        """A fresh engine that has compiled the coordinate's tree, where it was made for it.
+
+        Of candidates with a pad token it knows from that tree alone which are padding.
+        """
+        engine = self.engine()
+        try:
+            self.compile(engine, self.coordinate)
+        except Unsupported:
+            if self.dialect.pad_token is not None:
+                raise
+        return engine
+
+    def otherwise(self) -> Coordinate:
+        """The coordinate under another TOPK and policy, as far as the engine leaves them open.
+
+        Slots of a stride of its own say nothing of TOPK.
+        """
+        coordinate, fixed = self.coordinate, self.dialect.policy
+        given, topk = coordinate.policy, coordinate.topk + 1
+        order = "canonical" if given.retrieval_order == "pinned" else "pinned"
+        other: dict[str, Any] = {
+            "retrieval_order": order,
+            "sentinel": given.sentinel - 1,
+            **fixed,
+        }
+        if self.dialect.slots != "canonical" or topk > coordinate.model.vocabulary:
+            topk = coordinate.topk
+        return replace(coordinate, topk=topk, policy=replace(given, **other), expected={})
 
     def propose(
         self, engine: Engine, coordinate: Coordinate, tree: TreeBuffers, frontier: Frontier
@@ -202,60 +237,77 @@ class Line:
             yield self.trace({}, seen)
 
     def heads(self) -> Iterator[Trace]:
-        """Random heads on random hidden states; as many sequences as heads, so that axes alias."""
+        """Random heads on random hidden states, twice; as many sequences as heads: axes alias."""
         shape, heads = self.coordinate.model, self.coordinate.heads
         if heads == 0:
             return
         engine = self.engine()
         generator = np.random.default_rng([self.coordinate.policy.seed, heads])
-        given = random_heads(generator, self.coordinate)
-        hidden = generator.normal(size=(heads, 2, shape.hidden))
-        arrays = {
-            **arrays_of("heads.given", given),
-            **arrays_of("heads", engine.apply_heads(given, hidden)),
-            "heads.hidden": hidden,
-        }
-        altered = int(generator.integers(heads))
-        other = alter_head(given, altered)
-        if other is not None:
-            arrays["heads.altered_logits"] = engine.apply_heads(other, hidden).logits
-            arrays["heads.altered_head"] = np.asarray(altered)
-        yield self.trace(arrays, {})
+        for length in (1 + generator.permutation(4)[:2]).tolist():
+            given = random_heads(generator, self.coordinate)
+            hidden = generator.normal(size=(heads, length, shape.hidden))
+            arrays = {
+                **arrays_of("heads.given", given),
+                **arrays_of("heads", engine.apply_heads(given, hidden)),
+                "heads.hidden": hidden,
+            }
+            altered = int(generator.integers(heads))
+            other = alter_head(given, altered)
+            if other is not None:
+                arrays["heads.altered_logits"] = engine.apply_heads(other, hidden).logits
+                arrays["heads.altered_head"] = np.asarray(altered)
+            yield self.trace(arrays, {})
 
     def alignment(self) -> Iterator[Trace]:
-        """Labels of a random batch, of which about half are owned."""
+        """Labels of random batches of several sizes, of which about half are owned."""
         heads, vocabulary = self.coordinate.heads, self.coordinate.model.vocabulary
         if heads == 0:
             return
+        engine = self.engine()
         generator = np.random.default_rng([self.coordinate.policy.seed, heads, 2])
-        length = int(generator.integers(1, heads + 4))
-        tokens = generator.integers(0, vocabulary, (2, length))
-        owned = generator.random((2, length)) < 0.5
-        observed = arrays_of("heads", self.engine().align_heads(tokens, owned, heads))
-        yield self.trace(observed | {"heads.tokens": tokens, "heads.owned_tokens": owned}, {})
+        # Of two tokens or fewer no head has a label, and nothing depends on the batch.
+        for batch, least in ((3, 3), (1, 3), (2, 1)):
+            length = int(generator.integers(least, heads + 4))
+            tokens = generator.integers(0, vocabulary, (batch, length))
+            owned = generator.random((batch, length)) < 0.5
+            observed = arrays_of("heads", engine.align_heads(tokens, owned, heads))
+            yield self.trace(observed | {"heads.tokens": tokens, "heads.owned_tokens": owned}, {})
 
     def tree(self) -> Iterator[Trace]:
         """Tree compilation."""
-        engine = self.engine()
-        # The same paths under another policy first: buffers are theirs and the policy's.
-        paths, topk, policy = self.coordinate.paths, self.coordinate.topk, self.coordinate.policy
-        order = "canonical" if policy.retrieval_order == "pinned" else "pinned"
-        engine.compile_tree(paths, topk, order, policy.sentinel - 1)
-        tree = self.compile(engine, self.coordinate)
+        engine, coordinate, other = self.engine(), self.coordinate, self.otherwise()
+        if not engine.has("compile_tree"):
+            raise Missing("compile_tree")
+        # Buffers are those of the paths, of TOPK and of the policy: first all others, then one.
+        before = [replace(coordinate, topk=other.topk), replace(coordinate, policy=other.policy)]
+        if self.dialect.choices != "branching":
+            before.insert(0, replace(other, paths=mirrored(other)))
+        for given in before:
+            with suppress(Unsupported):
+                self.compile(engine, given)
+        tree = self.compile(engine, coordinate)
         yield self.trace(arrays_of("tree", tree), documents_of(tree))
 
     def node_count(self) -> Iterator[Trace]:
         """The node count of a regular tree."""
         branching = self.coordinate.branching
         if branching is not None:
-            counted = np.asarray(self.engine().node_count(branching))
+            engine = self.engine()
+            engine.node_count((*branching, 2))
+            counted = np.asarray(engine.node_count(branching))
             yield self.trace({"tree.node_count": counted}, {})
 
     def proposals(self) -> Iterator[Trace]:
         """Proposals from a frontier in which many logits are equal, and from a prescribed one."""
-        engine, coordinate = self.engine(), self.coordinate
+        engine, coordinate, other = self.engine(), self.coordinate, self.otherwise()
+        frontiers = self.frontiers()
+        if engine.has("propose"):
+            with suppress(Unsupported):
+                # Candidates are those of TOPK and of the sentinel, so both are others before.
+                tree = self.compile(engine, other)
+                engine.propose(tree, frontiers[0], other.topk, other.policy.sentinel)
         tree = self.compile(engine, coordinate)
-        for frontier in self.frontiers():
+        for frontier in frontiers:
             arrays, _ = self.propose(engine, coordinate, tree, frontier)
             yield self.trace(arrays, {})
 
@@ -278,9 +330,10 @@ class Line:
 
         Where there is a model, its rounds show the same.
         """
-        engine, coordinate = self.engine(), self.coordinate
-        if engine.has("prefill", "verify"):
+        coordinate = self.coordinate
+        if self.engine().has("prefill", "verify"):
             return
+        engine = self.informed()
         proposal = self.lawful_proposal()
         for number, planned in enumerate(coordinate.rounds):
             rows = prescribed_logits(coordinate, planned, proposal.packed, number)
@@ -296,23 +349,19 @@ class Line:
     def selections(self) -> Iterator[Trace]:
         """Lawful logits that need care: some too great for a bare exp, others no number at padding.
 
-        The numbers at padding mean nothing, so neither is a reason to refuse.
+        The numbers at padding mean nothing, so neither is a reason to refuse. Then logits of which
+        the other mode accepts other edges, as far as the engine was made for it.
         """
-        engine, coordinate = self.engine(), self.coordinate
+        engine, coordinate = self.informed(), self.coordinate
         truth, candidates = tree_of(coordinate), self.lawful_proposal().candidates
         great = along_paths(great_logits(coordinate), truth)
         spoiled = great / GREAT
         spoiled[truth.retrieval < 0] = np.nan
-        for path_logits in (great, spoiled):
-            arrays, _ = self.select(engine, coordinate, candidates, path_logits)
-            yield self.trace(arrays, {"selection.refused": None})
-
-    def staged(self, engine: Engine) -> tuple[TreeBuffers, Proposal]:
-        """Prefill an engine, and give one tree that it could verify, and its proposal."""
-        coordinate = self.coordinate
-        tree = self.compile(engine, coordinate)
-        frontier = engine.prefill(coordinate.prefix)
-        return tree, self.propose(engine, coordinate, tree, frontier)[1]
+        other = replace(coordinate, policy=other_mode(coordinate.policy), expected={})
+        coarse = along_paths(coarse_logits(coordinate, 0), truth)
+        for given, path_logits in ((coordinate, great), (coordinate, spoiled), (other, coarse)):
+            arrays, _ = self.select(engine, given, candidates, path_logits)
+            yield self.trace(arrays, {"selection.refused": None}, coordinate=given)
 
 
 def documents_of(tree: TreeBuffers) -> dict[str, Any]:
@@ -320,19 +369,24 @@ def documents_of(tree: TreeBuffers) -> dict[str, Any]:
     return {} if tree.paths is None else {"tree.paths": tree.paths}
 
 
+ROUNDS = frozenset({"proposal", "verification", "posterior", "commit", "round"})
+"""What is seen of whole rounds."""
+
 SECTIONS: tuple[tuple[Callable[[Line], Iterator[Trace]], frozenset[str]], ...] = (
     (Line.admission, frozenset({"coordinate"})),
     (Line.heads, frozenset({"heads"})),
     (Line.alignment, frozenset({"heads"})),
+    (plain, frozenset({"heads"})),
     (Line.tree, frozenset({"tree"})),
     (Line.node_count, frozenset({"tree"})),
     (Line.proposals, frozenset({"proposal"})),
-    (decoding, frozenset({"proposal", "verification", "posterior", "commit", "round"})),
+    (decoding, ROUNDS),
     (Line.decisions, frozenset({"posterior"})),
     (Line.selections, frozenset({"posterior"})),
     (unlawful_logits, frozenset({"posterior"})),
-    (unlawful_commit, frozenset({"commit"})),
-    (unlawful_staging, frozenset({"commit"})),
+    (restaging, ROUNDS),
+    (unlawful_commit, ROUNDS),
+    (unlawful_staging, ROUNDS),
     (generation, frozenset({"commit", "round"})),
     (training, frozenset({"training"})),
 )

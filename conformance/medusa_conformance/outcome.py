@@ -91,9 +91,14 @@ def _sentences(found: Mapping[str, Any], why: str) -> Iterator[str]:
         many = f"{executed} of {counted(len(rows), 'invariant')}"
         coordinates = counted(found["coordinates"], "coordinate")
         failed = len(by_status["fail"]) or "none"
-        yield f"{many} executed on {coordinates}; {failed} of them failed."
+        unforeseen = " unexpectedly" if by_status["expected-failure"] else ""
+        yield f"{many} executed on {coordinates}; {failed} of them failed{unforeseen}."
     else:
         yield f"None of {counted(len(rows), 'invariant')} was executed."
+    foreseen = {e["code"] for e in found["expected_failures"] if e["outcome"] == "as-expected"}
+    beside = {f["code"] for f in found["findings"]} - {row["code"] for row in rows} - foreseen
+    if beside:
+        yield f"{listed(sorted(beside))}, which was not asked for, failed."
     if by_status["expected-failure"]:
         yield f"{len(by_status['expected-failure'])} failed as expected."
     if by_status["unexpected-pass"]:
@@ -109,6 +114,10 @@ def _sentences(found: Mapping[str, Any], why: str) -> Iterator[str]:
     elif found["incidents"]:
         times = sum(incident["times"] for incident in found["incidents"])
         yield f"The engine gave no usable answer {counted(times, 'time')}."
+    declined = max(found["capabilities"], key=lambda stage: stage["unsupported"], default=None)
+    if declined and declined["unsupported"]:
+        times = f"{declined['unsupported']} of {counted(declined['calls'], 'call')}"
+        yield f"{declined['stage']} declined {times} as unsupported."
     if by_status["not-exercised"]:
         yield f"{len(by_status['not-exercised'])} not exercised, {why}."
     if found["mutants"]:

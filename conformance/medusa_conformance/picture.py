@@ -20,11 +20,12 @@ MAX_ROWS = 256
 
 MARGIN = 24
 CAPTIONS = (
-    "tree: row | rank",
-    "attention mask: row sees column",
-    "retrieval: path, then its rows",
+    ("tree: row | rank",),
+    ("attention mask:", "row sees column"),
+    ("retrieval: path, then its rows",),
 )
-CAPTION_FONT = 12
+"""What the parts show; a narrow part has the pieces of its caption under one another."""
+CAPTION_FONT, CAPTION_LINE = 12, 15
 GLYPH = 0.62
 """Width of a glyph of the monospaced font, as a part of its size."""
 LINE_HEIGHTS = ((12, 28), (32, 22), (MAX_ROWS, 18))
@@ -54,6 +55,7 @@ text { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace
 .pill { fill: #ffffff }
 .mark { stroke: #c01c28; stroke-width: 2; fill: none }
 .flag { fill: #c01c28 }
+.cell { stroke-width: 5 }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6edf3 }
 .card { fill: #0d1117; stroke: #3d444d }
@@ -118,7 +120,7 @@ def picture(document: Mapping[str, Any], marks: Marks = NO_MARKS) -> ElementTree
     card = {"x": 0.5, "y": 0.5, "width": page.width - 1, "height": page.height - 1, "rx": 8}
     _add(svg, "rect", "card", **card)
     _text(svg, MARGIN, MARGIN + 14, name, 16).set("font-weight", "bold")
-    _text(svg, MARGIN, MARGIN + 36, " · ".join(headline(document)), CAPTION_FONT, "faint")
+    _caption(svg, MARGIN, MARGIN + 36 + (len(page.head) - 1) * CAPTION_LINE, page.head)
     _tree(svg, document, page)
     _mask(svg, document, page)
     _retrieval(svg, document, page)
@@ -150,6 +152,7 @@ class Layout:
 
     A packed row has a line of height `line`, the first with its top at `lines`; depths are `step`
     apart; a number takes `entry`. Retrieval rows stand in blocks, `deep` of them under one another.
+    `head` and `caption`, which is the mask's, are lines of text.
     """
 
     rows: int
@@ -162,6 +165,8 @@ class Layout:
     retrieval_y: int
     block: int
     deep: int
+    head: tuple[str, ...]
+    caption: tuple[str, ...]
     width: int
     height: int
 
@@ -176,13 +181,16 @@ class Layout:
         entry = round(digits * GLYPH * font + 8)
         # A chain is narrow at each depth, and its edges need less room than those of a fan.
         step = 2 * entry + (line if deepest > 8 else 48 if rows <= 32 else 96)
-        lines = MARGIN + 92
-        tree = max(deepest * step + 2 * entry + line, _wide(CAPTIONS[0], CAPTION_FONT) + line)
+        tree = max(deepest * step + 2 * entry + line, _wide(CAPTIONS[0]) + line)
         mask_x = MARGIN + tree + entry
-        mask = max(rows * line, _wide(CAPTIONS[1], CAPTION_FONT))
-        head = _wide(" · ".join(headline(document)), CAPTION_FONT)
+        caption = _fitted(CAPTIONS[1], " ", rows * line)
+        mask = max(rows * line, _wide(caption))
         block = (entries + 1) * (entry + 2) + line
-        inner = max(tree + entry + mask, head, _wide(document["name"], 16), block)
+        inner = max(tree + entry + mask, _wide((document["name"],), 16), block, _wide(CAPTIONS[2]))
+        words = headline(document)
+        head = _fitted((" · ".join(words[:3]), " · ".join(words[3:])), " · ", inner)
+        inner = max(inner, _wide(head))
+        lines = MARGIN + 92 + (len(head) + len(caption) - 2) * CAPTION_LINE
         blocks = max(1, min(paths, (inner + line) // block))
         retrieval_y = lines + rows * line + 52
         height = retrieval_y + -(-paths // blocks) * line + MARGIN
@@ -197,6 +205,8 @@ class Layout:
             retrieval_y=retrieval_y,
             block=block,
             deep=-(-paths // blocks),
+            head=head,
+            caption=caption,
             width=inner + 2 * MARGIN,
             height=height,
         )
@@ -206,8 +216,20 @@ class Layout:
         return self.lines + (row + 0.5) * self.line
 
 
-def _wide(words: str, size: float) -> int:
-    return round(len(words) * GLYPH * size)
+def _wide(lines: Sequence[str], size: float = CAPTION_FONT) -> int:
+    return round(max(map(len, lines)) * GLYPH * size)
+
+
+def _fitted(pieces: tuple[str, ...], between: str, room: int) -> tuple[str, ...]:
+    """One line where there is room for it, or else each piece on its own."""
+    whole = between.join(pieces)
+    return (whole,) if _wide((whole,)) <= room else pieces
+
+
+def _caption(parent: ElementTree.Element, x: int, last: int, lines: Sequence[str]) -> None:
+    """Lines of faint text, the last of them at a height."""
+    for above, words in enumerate(reversed(lines)):
+        _text(parent, x, last - above * CAPTION_LINE, words, CAPTION_FONT, "faint")
 
 
 def _tree(svg: ElementTree.Element, document: Mapping[str, Any], page: Layout) -> None:
@@ -217,7 +239,7 @@ def _tree(svg: ElementTree.Element, document: Mapping[str, Any], page: Layout) -
         x, y = MARGIN - 8, page.lines + row * page.line
         right = page.mask_x + page.rows * page.line
         _add(group, "rect", "band", x=x, y=y, width=right - x, height=page.line)
-    _text(group, MARGIN, page.lines - 30, CAPTIONS[0], CAPTION_FONT, "faint")
+    _caption(group, MARGIN, page.lines - 30, CAPTIONS[0])
     depths, parents = document["position_ids"], document["parents"]
     lefts = [MARGIN + depth * page.step for depth in depths]
     for row in range(1, page.rows):
@@ -253,7 +275,7 @@ def _pill(
 def _mask(svg: ElementTree.Element, document: Mapping[str, Any], page: Layout) -> None:
     """The mask, a cell per pair that is seen; rows beside it and above it."""
     group = _group(svg, "mask")
-    _text(group, page.mask_x, page.lines - 30, CAPTIONS[1], CAPTION_FONT, "faint")
+    _caption(group, page.mask_x, page.lines - 30, page.caption)
     small = max(page.font * 0.8, 9)
     labels = _group(group, "faint")
     for row in range(page.rows):
@@ -276,7 +298,7 @@ def _mask(svg: ElementTree.Element, document: Mapping[str, Any], page: Layout) -
 def _retrieval(svg: ElementTree.Element, document: Mapping[str, Any], page: Layout) -> None:
     """The retrieval rows, each behind its index and downwards first; padding is a point."""
     group = _group(svg, "retrieval")
-    _text(group, MARGIN, page.retrieval_y - 14, CAPTIONS[2], CAPTION_FONT, "faint")
+    _caption(group, MARGIN, page.retrieval_y - 14, CAPTIONS[2])
     depths, entry, tall = document["position_ids"], page.entry, page.line - 4
     for index, rows in enumerate(document["retrieve_indices"]):
         x = MARGIN + index // page.deep * page.block
@@ -310,6 +332,9 @@ def _point(
         x = page.mask_x + marks.key * page.line
         _add(group, "rect", "mark", x=x, y=page.lines, width=page.line, height=side, rx=4)
         _flag(group, x + page.line / 2, page.lines - 22, "down")
+    if marks.row is not None and marks.key is not None:
+        x, y = page.mask_x + marks.key * page.line, page.lines + marks.row * page.line
+        _add(group, "rect", "mark cell", x=x, y=y, width=page.line, height=page.line, rx=4)
     if marks.path is not None:
         x = MARGIN + marks.path // page.deep * page.block
         y = page.retrieval_y + marks.path % page.deep * page.line

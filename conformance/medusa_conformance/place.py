@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from medusa_conformance.crafted import RENEWED, lesser
 from medusa_spec.coordinate import Coordinate
 
 PACKED = ("coordinate", "tree", "proposal", "verification")
@@ -11,8 +12,11 @@ PACKED = ("coordinate", "tree", "proposal", "verification")
 def planned(coordinate: Coordinate, generation: int, contract: str) -> Coordinate | None:
     """The coordinate whose tree a finding speaks of, `None` where that cannot be told.
 
-    A coordinate with an earlier generation has two trees: that one's is generation 0.
+    A coordinate with an earlier generation has two trees: that one's is generation 0. Where rounds
+    follow what changed nothing, they are over a lesser tree.
     """
+    if generation == RENEWED:
+        return lesser(coordinate)
     if coordinate.earlier is None or generation:
         return coordinate
     if contract == "verification":

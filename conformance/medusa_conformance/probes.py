@@ -1,16 +1,54 @@
-"""Unlawful documents: one broken rule each, made from a lawful one (chapter `coordinate`)."""
+"""Unlawful documents: one broken rule each, made from a lawful one (chapter `coordinate`).
+
+What a list can break, it breaks at its first place, in its middle and at its last: a check of some
+of the places would pass otherwise.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 Document: TypeAlias = dict[str, Any]
 
+Place: TypeAlias = Literal["first", "middle", "last"]
+PLACES: tuple[Place, ...] = ("first", "middle", "last")
 
-def _unknown_field(document: Document) -> None:
-    document["policy"]["epsilom"] = document["policy"]["epsilon"]
+TreeOf: TypeAlias = Callable[[Document], Document]
+"""The part of a document that holds a prefix and paths."""
+
+
+def _index(place: Place, count: int) -> int:
+    """Which of so many entries, counted from 0."""
+    return {"first": 0, "middle": count // 2, "last": count - 1}[place]
+
+
+class Probe(NamedTuple):
+    """How a document is broken, and which documents can be."""
+
+    name: str
+    corrupt: Callable[[Document], None]
+    fits: Callable[[Document], bool]
+
+
+def _own(document: Document) -> Document:
+    return document
+
+
+def _earlier(document: Document) -> Document:
+    earlier: Document = document["earlier"]
+    return earlier
+
+
+def _unknown_field(document: Document, part: str) -> None:
+    of = document if part == "document" else document[part]
+    of["epsilom"] = 0.09
+
+
+def _missing_field(document: Document) -> None:
+    del document["policy"]["alpha"]
 
 
 def _foreign_commit(document: Document) -> None:
@@ -21,11 +59,15 @@ def _foreign_repository(document: Document) -> None:
     document["source"]["repository"] += "-fork"
 
 
-def _stale_hash(document: Document) -> None:
-    # The last file: a check of the first alone would pass.
+def _stale_hash(document: Document, place: Place) -> None:
     files = document["source"]["files"]
-    name = list(files)[-1]
+    name = list(files)[_index(place, len(files))]
     files[name] = files[name][::-1]
+
+
+def _unpinned_file(document: Document) -> None:
+    files = document["source"]["files"]
+    files["medusa/model/unpinned.py"] = next(iter(files.values()))
 
 
 def _mixed_variants(document: Document) -> None:
@@ -38,75 +80,105 @@ def _prefix_length_off_by_one(document: Document) -> None:
     document["prefix_length"] += 1
 
 
-def _repeated_path(document: Document) -> None:
-    document["paths"].append(list(document["paths"][-1]))
-    document["capacity"] += 1
+def _grow(document: Document, tree: Document, index: int, *paths: list[int]) -> None:
+    """More paths from an index of the list on, and room for them: only the paths are unlawful."""
+    tree["paths"][index:index] = paths
+    document["capacity"] += len(paths)
 
 
-def _missing_ancestor(document: Document) -> None:
-    deepest = max(document["paths"], key=len)
-    document["paths"].remove(deepest[:-1])
+def _insert(document: Document, tree: Document, place: Place, *paths: list[int]) -> None:
+    _grow(document, tree, _index(place, len(tree["paths"]) + 1), *paths)
 
 
-def _rank_at_topk(document: Document) -> None:
-    document["paths"].append([document["topk"]])
-    document["capacity"] += 1
+def _repeated_path(document: Document, of: TreeOf, place: Place) -> None:
+    # Behind all others: next to each other stand only the last path and its copy.
+    tree = of(document)
+    paths = tree["paths"]
+    _grow(document, tree, len(paths), list(paths[_index(place, len(paths))]))
 
 
-def _rank_at_topk_below(document: Document) -> None:
-    document["paths"].append([document["paths"][0][0], document["topk"]])
-    document["capacity"] += 1
+def _missing_ancestor(document: Document, of: TreeOf, place: Place) -> None:
+    paths = of(document)["paths"]
+    deepest = max(paths, key=len)
+    paths.remove(deepest[: 1 + _index(place, len(deepest) - 1)])
 
 
-def _negative_rank(document: Document) -> None:
-    document["paths"].append([-1])
-    document["capacity"] += 1
+def _orphan(document: Document, of: TreeOf, place: Place) -> None:
+    # The deepest path keeps its ancestors.
+    tree = of(document)
+    _insert(document, tree, place, [*_free_child(document, tree), 0])
 
 
-def _deeper_than_heads(document: Document) -> None:
-    path: list[int] = max(document["paths"], key=len, default=[])
+def _free_child(document: Document, tree: Document) -> list[int]:
+    """The first lawful path that the tree lacks with room below it; empty where there is none."""
+    paths = [[], *tree["paths"]]
+    above = (path for path in paths if len(path) + 2 <= document["heads"])
+    children = ([*path, rank] for path in above for rank in range(document["topk"]))
+    return next((child for child in children if child not in paths), [])
+
+
+def _odd_rank(document: Document, of: TreeOf, place: Place, above_topk: bool) -> None:
+    _insert(document, of(document), place, [document["topk"] if above_topk else -1])
+
+
+def _odd_rank_below(document: Document, of: TreeOf, place: Place, above_topk: bool) -> None:
+    tree = of(document)
+    paths = tree["paths"]
+    parent = paths[_index(place, len(paths))][: document["heads"] - 1]
+    _grow(document, tree, len(paths), [*parent, document["topk"] if above_topk else -1])
+
+
+def _deeper_than_heads(document: Document, of: TreeOf, place: Place) -> None:
+    tree = of(document)
+    path: list[int] = max(tree["paths"], key=len, default=[])
+    chain: list[list[int]] = []
     while len(path) <= document["heads"]:
         path = [*path, 0]
-        if path not in document["paths"]:
-            document["paths"].append(path)
-            document["capacity"] += 1
+        chain.append(path)
+    _insert(document, tree, place, *chain)
 
 
 def _capacity_short_by_one(document: Document) -> None:
     document["capacity"] = len(document["prefix"]) + len(document["paths"])
 
 
-def _token_outside_vocabulary(document: Document) -> None:
-    document["prefix"][-1] = document["model"]["vocabulary"]
+def _token_outside_vocabulary(document: Document, of: TreeOf, place: Place) -> None:
+    prefix = of(document)["prefix"]
+    prefix[_index(place, len(prefix))] = document["model"]["vocabulary"]
 
 
-def _first_token_outside_vocabulary(document: Document) -> None:
-    document["prefix"][0] = document["model"]["vocabulary"]
+def _negative_token(document: Document, of: TreeOf, place: Place) -> None:
+    prefix = of(document)["prefix"]
+    prefix[_index(place, len(prefix))] = -1
 
 
 def _topk_above_vocabulary(document: Document) -> None:
     document["topk"] = document["model"]["vocabulary"] + 1
 
 
-def _ranked_token_outside_vocabulary(document: Document) -> None:
-    document["ranking"]["heads"][-1][-1] = document["model"]["vocabulary"]
+def _ranked_token_outside_vocabulary(document: Document, place: Place) -> None:
+    ranked = document["ranking"]["heads"]
+    tokens = ranked[_index(place, len(ranked))]
+    tokens[_index(place, len(tokens))] = document["model"]["vocabulary"]
 
 
-def _ranked_token_repeated(document: Document) -> None:
-    ranked = document["ranking"]["heads"][-1]
-    ranked[-1] = ranked[0]
+def _ranked_token_repeated(document: Document, place: Place) -> None:
+    ranked = document["ranking"]["heads"]
+    tokens = ranked[_index(place, len(ranked))]
+    tokens[-1] = tokens[0]
+
+
+def _ranking_short_of_a_token(document: Document, place: Place) -> None:
+    ranked = document["ranking"]["heads"]
+    ranked[_index(place, len(ranked))].pop()
+
+
+def _ranking_short_of_a_head(document: Document) -> None:
+    document["ranking"]["heads"].pop()
 
 
 def _root_outside_vocabulary(document: Document) -> None:
     document["ranking"]["root"] = document["model"]["vocabulary"]
-
-
-def _earlier_missing_ancestor(document: Document) -> None:
-    _missing_ancestor(document["earlier"])
-
-
-def _earlier_token_outside_vocabulary(document: Document) -> None:
-    document["earlier"]["prefix"][0] = document["model"]["vocabulary"]
 
 
 def _earlier_capacity_short_by_one(document: Document) -> None:
@@ -127,6 +199,10 @@ def _may_have_depth_two(document: Document) -> bool:
     return bool(document["paths"]) and document["heads"] > 1
 
 
+def _has_room_for_an_orphan(document: Document) -> bool:
+    return bool(_free_child(document, document))
+
+
 def _ranks_heads(document: Document) -> bool:
     return bool(document.get("ranking", {"heads": []})["heads"])
 
@@ -139,8 +215,16 @@ def _has_earlier(document: Document) -> bool:
     return "earlier" in document
 
 
+def _has_earlier_paths(document: Document) -> bool:
+    return _has_earlier(document) and _has_paths(document["earlier"])
+
+
 def _has_deep_earlier(document: Document) -> bool:
     return _has_earlier(document) and _has_depth_two(document["earlier"])
+
+
+def _has_room_for_an_earlier_orphan(document: Document) -> bool:
+    return _has_earlier(document) and bool(_free_child(document, document["earlier"]))
 
 
 def _names_a_variant(document: Document) -> bool:
@@ -152,37 +236,74 @@ def _always(_: Document) -> bool:
     return True
 
 
-PROBES: tuple[tuple[Callable[[Document], None], Callable[[Document], bool]], ...] = (
-    (_unknown_field, _always),
-    (_foreign_commit, _always),
-    (_foreign_repository, _always),
-    (_stale_hash, _always),
-    (_mixed_variants, _names_a_variant),
-    (_prefix_length_off_by_one, _always),
-    (_repeated_path, _has_paths),
-    (_missing_ancestor, _has_depth_two),
-    (_rank_at_topk, _always),
-    (_rank_at_topk_below, _may_have_depth_two),
-    (_negative_rank, _always),
-    (_deeper_than_heads, _always),
-    (_capacity_short_by_one, _always),
-    (_token_outside_vocabulary, _always),
-    (_first_token_outside_vocabulary, _always),
-    (_topk_above_vocabulary, _always),
-    (_ranked_token_outside_vocabulary, _ranks_heads),
-    (_ranked_token_repeated, _ranks_several),
-    (_root_outside_vocabulary, _ranks_heads),
-    (_earlier_missing_ancestor, _has_deep_earlier),
-    (_earlier_token_outside_vocabulary, _has_earlier),
-    (_earlier_capacity_short_by_one, _has_earlier),
+def _at_each_place(
+    corrupt: Callable[..., None], fits: Callable[[Document], bool], **more: Any
+) -> tuple[Probe, ...]:
+    return tuple(_at(place, corrupt, fits, **more) for place in PLACES)
+
+
+def _at(
+    place: Place, corrupt: Callable[..., None], fits: Callable[[Document], bool], **more: Any
+) -> Probe:
+    words = [place, corrupt.__name__]
+    if more.get("of") is _earlier:
+        words.append("earlier")
+    if "above_topk" in more:
+        words.append("topk" if more["above_topk"] else "negative")
+    name = "_".join(word.strip("_") for word in words)
+    return Probe(name, partial(corrupt, place=place, **more), fits)
+
+
+def _once(corrupt: Callable[[Document], None], fits: Callable[[Document], bool]) -> Probe:
+    return Probe(corrupt.__name__.strip("_"), corrupt, fits)
+
+
+_PARTS = ("document", "source", "policy", "model")
+PROBES: tuple[Probe, ...] = (
+    *(Probe(f"unknown_field_{p}", partial(_unknown_field, part=p), _always) for p in _PARTS),
+    _once(_missing_field, _always),
+    _once(_foreign_commit, _always),
+    _once(_foreign_repository, _always),
+    *_at_each_place(_stale_hash, _always),
+    _once(_unpinned_file, _always),
+    _once(_mixed_variants, _names_a_variant),
+    _once(_prefix_length_off_by_one, _always),
+    *_at_each_place(_repeated_path, _has_paths, of=_own),
+    *_at_each_place(_missing_ancestor, _has_depth_two, of=_own),
+    *_at_each_place(_orphan, _has_room_for_an_orphan, of=_own),
+    *_at_each_place(_odd_rank, _always, of=_own, above_topk=True),
+    *_at_each_place(_odd_rank_below, _may_have_depth_two, of=_own, above_topk=True),
+    _at("middle", _odd_rank, _always, of=_own, above_topk=False),
+    _at("last", _odd_rank_below, _may_have_depth_two, of=_own, above_topk=False),
+    *_at_each_place(_deeper_than_heads, _always, of=_own),
+    _once(_capacity_short_by_one, _always),
+    *_at_each_place(_token_outside_vocabulary, _always, of=_own),
+    _at("middle", _negative_token, _always, of=_own),
+    _once(_topk_above_vocabulary, _always),
+    *_at_each_place(_ranked_token_outside_vocabulary, _ranks_heads),
+    *_at_each_place(_ranked_token_repeated, _ranks_several),
+    *_at_each_place(_ranking_short_of_a_token, _ranks_several),
+    _once(_ranking_short_of_a_head, _ranks_heads),
+    _once(_root_outside_vocabulary, _ranks_heads),
+    # One place is enough to show that an earlier tree is read by the same rules.
+    _at("first", _repeated_path, _has_earlier_paths, of=_earlier),
+    _at("last", _missing_ancestor, _has_deep_earlier, of=_earlier),
+    _at("middle", _orphan, _has_room_for_an_earlier_orphan, of=_earlier),
+    _at("middle", _odd_rank, _has_earlier, of=_earlier, above_topk=True),
+    _at("last", _odd_rank, _has_earlier, of=_earlier, above_topk=False),
+    _at("middle", _deeper_than_heads, _has_earlier, of=_earlier),
+    *_at_each_place(_token_outside_vocabulary, _has_earlier, of=_earlier),
+    _once(_earlier_capacity_short_by_one, _has_earlier),
 )
-"""How a document is broken, and which documents can be."""
 
 
 def unlawful_documents(document: Document) -> Iterator[Document]:
-    """Each probe that fits, applied to its own copy."""
-    for corrupt, fits in PROBES:
-        if fits(document):
+    """Each probe that fits, applied to its own copy; places that are one place, once."""
+    seen: list[Document] = []
+    for probe in PROBES:
+        if probe.fits(document):
             broken = deepcopy(document)
-            corrupt(broken)
-            yield broken
+            probe.corrupt(broken)
+            if broken not in seen:
+                seen.append(broken)
+                yield broken

@@ -1,4 +1,4 @@
-"""The process that judges an engine for pytest: a request on standard input, a document in a file.
+"""The process that judges an engine for pytest: a line on standard input, a document in a file.
 
 `python -m medusa_conformance.pytest_judge FILE` is what `medusa_conformance.cases` starts.
 """
@@ -11,9 +11,11 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from medusa_conformance.check_document import Run
+from medusa_conformance.child import go
 from medusa_conformance.cli_common import workers
 from medusa_conformance.expected import load_expectations
 from medusa_conformance.incident import Incident
@@ -25,12 +27,20 @@ from medusa_spec.files import write_text
 
 def main() -> None:
     """Answer the request; an `error` is a line that says why there is nothing to judge."""
-    request = json.load(sys.stdin)
+    request = json.loads(sys.stdin.readline())
+    Thread(target=_follow, daemon=True).start()
     try:
         answer = _document(request)
     except InputError as error:
         answer = {"error": str(error)}
     write_text(Path(sys.argv[1]), json.dumps(answer))
+
+
+def _follow() -> None:
+    """End with who asks: they keep standard input open for as long as they want to know."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    go()
 
 
 def _document(request: Mapping[str, Any]) -> dict[str, Any]:

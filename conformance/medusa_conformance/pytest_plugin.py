@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,9 @@ GROUP = "medusa"
 """What the ids of the items begin with, as those of a file begin with its path."""
 
 SEED, MAX_EXAMPLES, TIMEOUT = 0, 60, 30.0
+
+SEEDS, EXAMPLES, SECONDS = (0, 2**32 - 1), (1, 100_000), (0.1, 3600)
+"""From which to which they may be."""
 
 NAMED = pytest.StashKey[list[str]]()
 """Ids of items that the command line names as it names files of tests."""
@@ -41,19 +44,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--medusa-seed",
-        type=_within(int, 0, 2**32 - 1),
+        type=_within(int, *SEEDS),
         default=SEED,
         help="of the drawn coordinates",
     )
     group.addoption(
         "--medusa-max-examples",
-        type=_within(int, 1, 100_000),
+        type=_within(int, *EXAMPLES),
         default=MAX_EXAMPLES,
         help="random coordinates, besides the frozen ones",
     )
     group.addoption(
         "--medusa-timeout",
-        type=_within(float, 0.1, 3600),
+        type=_within(float, *SECONDS),
         default=TIMEOUT,
         help="seconds that the engine has for each reply",
     )
@@ -205,16 +208,42 @@ def parametrize_with_invariants(
 
     The test calls `invariant.check()`. The engine runs in a process of its own that imports what
     pytest can and what lies beside the file of tests. It is judged once, by the first case that
-    runs. `expected_failures` is a file, seen from the folder of the file of tests.
+    runs. `expected_failures` is a file, seen from the folder of the file of tests. What leads
+    nowhere is one error of the file of tests.
     """
     from medusa_spec.registry import CONTRACTS
 
     # With `--import-mode=importlib` nothing but the test's own file says where its folder is.
     file = sys._getframe(1).f_globals.get("__file__")
     beside = os.path.dirname(os.path.abspath(file)) if file else os.getcwd()
+    rule = _amiss(engine, beside, seed, max_examples, timeout, contracts)
+    if rule is not None:
+        raise pytest.Collector.CollectError(f"parametrize_with_invariants: {rule}")
     _look_for(engine, beside)
     expected = None if expected_failures is None else os.path.join(beside, expected_failures)
-    chosen = CONTRACTS if contracts is None else tuple(contracts)
+    chosen = CONTRACTS if contracts is None else tuple(c for c in CONTRACTS if c in contracts)
     asked = Asked(engine, beside, seed, max_examples, timeout, expected, chosen)
     parameters = [pytest.param(case, id=case.code) for case in cases(asked)]
     return pytest.mark.parametrize("invariant", parameters)
+
+
+def _amiss(
+    engine: Any, beside: str, seed: Any, max_examples: Any, timeout: Any, contracts: Any
+) -> str | None:
+    """What is wrong with arguments, which any file of tests may give; `None` where nothing is."""
+    from medusa_spec.registry import CONTRACTS
+
+    rule = misnamed(engine, Path(beside)) if isinstance(engine, str) else "is no string"
+    if rule is not None:
+        return f"{engine!r} {rule}"
+    for name, value, kind, (least, greatest) in (
+        ("seed", seed, int, SEEDS),
+        ("max_examples", max_examples, int, EXAMPLES),
+        ("timeout", timeout, int | float, SECONDS),
+    ):
+        if not isinstance(value, kind) or not least <= value <= greatest:
+            return f"{name}={value!r} is no number from {least} to {greatest}"
+    several = isinstance(contracts, Collection) and not isinstance(contracts, str)
+    if contracts is None or (several and contracts and all(c in CONTRACTS for c in contracts)):
+        return None
+    return f"contracts={contracts!r} is no list of contracts; there are {', '.join(CONTRACTS)}"

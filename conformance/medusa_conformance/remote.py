@@ -94,7 +94,7 @@ class Remote:
         return RemoteEngine(self, child, session)
 
     def close(self) -> None:
-        """Let the process go; what does not go is ended. Nothing of it is left behind."""
+        """Let the process go; what does not go is ended, with its group."""
         if self._child is not None:
             self._child.leave(
                 write_line({"id": next(self._requests), "command": "stop"}, "request")
@@ -106,7 +106,10 @@ class Remote:
         while self._released:
             owner, session = self._released.pop()
             if owner is child:
-                self._reply(child, "stop", {"command": "stop", "session": session}, self._timeout)
+                farewell = {"command": "stop", "session": session}
+                reply = self._reply(child, "stop", farewell, self._timeout)
+                if "error" in reply:
+                    raise Incident("crash", "stop", reply["error"])
         reply = self._reply(child, stage, message, self._timeout)
         if "answer" in reply:
             return reply["answer"]

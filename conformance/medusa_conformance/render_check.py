@@ -153,7 +153,9 @@ def initialised(document: Mapping[str, Any]) -> RenderableType:
     """What was written, and what comes next; each name is one word of a shell."""
     adapter, test = document["written"]
     folder = document["folder"]
-    go = "" if Path(folder) == Path() else f"cd {shlex.quote(folder)} && "
+    # A name that begins so would be taken for an option, by `cd` and by others.
+    place = f"./{folder}" if folder.startswith("-") else folder
+    go = "" if Path(folder) == Path() else f"cd {shlex.quote(place)} && "
     steps = [
         *(f"wrote {shlex.quote(name)}" for name in document["written"]),
         "",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,15 +127,49 @@ def explanation_document(code: str, example: Mapping[str, Any]) -> dict[str, Any
     return document
 
 
-def open_report(folder: Path) -> None:
-    """Make the folders of a report, before the run whose result would have no place."""
-    for place in (folder, folder / "findings"):
+FINDINGS = "findings"
+"""The folder of a report that has each finding by itself."""
+
+FILES = ("junit.xml", "report.html", "report.json")
+"""The files of a report, each the whole result."""
+
+
+def require_room(folder: Path) -> None:
+    """Find out, before the run whose result would have no place, whether a report can be written.
+
+    Nothing of it is left: a run that comes to nothing has no report. `InputError` says what is in
+    the way.
+    """
+    made: list[Path] = []
+    try:
+        _make(folder, made)
+        _require_files(folder / name for name in FILES)
+    finally:
+        for place in reversed(made):
+            # Somebody else may have put something into it.
+            with suppress(OSError):
+                place.rmdir()
+
+
+def _make(folder: Path, made: list[Path]) -> None:
+    """Make the folders of a report, and note those that were not there."""
+    place = folder / FINDINGS
+    for each in (*reversed(place.parents), place):
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            if not each.is_dir():
+                each.mkdir()
+                made.append(each)
         except OSError as error:
-            raise InputError(str(place), "", f"cannot be made: {error.strerror}") from None
-        if not os.access(place, os.W_OK):
-            raise InputError(str(place), "", "cannot be written to")
+            raise InputError(str(each), "", f"cannot be made: {error.strerror}") from None
+    for each in (folder, place):
+        if not os.access(each, os.W_OK):
+            raise InputError(str(each), "", "cannot be written to")
+
+
+def _require_files(targets: Iterable[Path]) -> None:
+    for target in targets:
+        if target.is_dir():
+            raise InputError(str(target), "", "cannot be written: it is a folder")
 
 
 def write_report(folder: Path, document: Mapping[str, Any]) -> None:
@@ -144,13 +179,10 @@ def write_report(folder: Path, document: Mapping[str, Any]) -> None:
     and `findings/` has each finding by itself. Each file is there whole or not at all; findings of
     an earlier run go.
     """
-    open_report(folder)
     # Made before the first is written: a page that cannot be made leaves the older report alone.
-    texts = {
-        "junit.xml": junit(document),
-        "report.html": html(document),
-        "report.json": json.dumps(document, indent=2) + "\n",
-    }
+    whole = junit(document), html(document), json.dumps(document, indent=2) + "\n"
+    texts = dict(zip(FILES, whole, strict=True))
+    _require_files(folder / name for name in texts)
     write_findings(folder, document["findings"])
     for name, text in texts.items():
         write_text(folder / name, text)
@@ -158,12 +190,15 @@ def write_report(folder: Path, document: Mapping[str, Any]) -> None:
 
 def write_findings(folder: Path, findings: Sequence[Mapping[str, Any]]) -> None:
     """Each finding by itself in `findings/`; those of an earlier run go."""
-    place = folder / "findings"
-    written = set()
-    for number, finding in enumerate(findings, 1):
-        target = place / file_name(number, finding["code"])
-        write_text(target, json.dumps(finding, indent=2) + "\n")
-        written.add(target)
-    for stale in set(place.glob("[0-9][0-9]-*.json")) - written:
+    _make(folder, [])
+    place = folder / FINDINGS
+    texts = {
+        place / file_name(number, finding["code"]): json.dumps(finding, indent=2) + "\n"
+        for number, finding in enumerate(findings, 1)
+    }
+    _require_files(texts)
+    for target, text in texts.items():
+        write_text(target, text)
+    for stale in set(place.glob("[0-9][0-9]-*.json")) - texts.keys():
         if stale.is_file():
             stale.unlink(missing_ok=True)

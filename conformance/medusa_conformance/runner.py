@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import medusa_manifests
 from medusa_conformance.isolation import Record
 from medusa_conformance.line import Crash, Factory, Line
+from medusa_conformance.pool import pool
 from medusa_oracles import judge
 from medusa_spec.arrays import DType
 from medusa_spec.coordinate import Coordinate
@@ -256,9 +256,15 @@ def reference_factory(setting: Setting, mutation: Mutation | None = None) -> Fac
 
 
 def frozen_coordinates() -> list[Coordinate]:
-    """The manifests. Small trees cost least; what the engine decides itself shows most."""
+    """The manifests. Small ones cost least; what the engine decides itself shows most."""
     loaded = [medusa_manifests.load(name) for name in medusa_manifests.names()]
-    return sorted(loaded, key=lambda c: (c.nodes > SMALL, c.ranking is not None, c.name))
+    return sorted(loaded, key=lambda c: (not is_small(c), c.ranking is not None, c.name))
+
+
+def is_small(coordinate: Coordinate) -> bool:
+    """Whether mutants are shown a frozen coordinate; each of the others costs several of these."""
+    rows = coordinate.nodes <= 32 and coordinate.capacity <= 128
+    return rows and coordinate.model.vocabulary <= 1024
 
 
 def random_coordinates(count: int, seed: int) -> list[Coordinate]:
@@ -274,9 +280,6 @@ CHUNK = 10
 MUTANT_EXAMPLES = 60
 """Random coordinates that a mutant is shown at most, behind the small frozen ones."""
 
-SMALL = 32
-"""Rows of the largest frozen tree that mutants are shown; the public ones are larger."""
-
 
 def verify(
     setting: Setting,
@@ -291,14 +294,15 @@ def verify(
     """
     started = time.perf_counter()
     frozen, drawn = frozen_coordinates(), random_coordinates(max_examples, seed)
-    small = [coordinate for coordinate in frozen if coordinate.nodes <= SMALL]
+    small = [coordinate for coordinate in frozen if is_small(coordinate)]
     chosen = [m.id for m in mutations().values() if m.contract in setting.contracts]
     everything = [*frozen, *drawn]
     chunks = [everything[start : start + CHUNK] for start in range(0, len(everything), CHUNK)]
-    with _pool(workers, _Plan(setting, (*small, *drawn[:MUTANT_EXAMPLES]))) as pool:
+    plan = _Plan(setting, (*small, *drawn[:MUTANT_EXAMPLES]))
+    with pool(workers, _begin, plan) as executor:
         # Mutants first: they are the longer half, and the short chunks fill the end evenly.
-        hunts = [pool.submit(_hunt, name) for name in chosen]
-        rounds = [pool.submit(_rounds, chunk) for chunk in chunks]
+        hunts = [executor.submit(_hunt, name) for name in chosen]
+        rounds = [executor.submit(_rounds, chunk) for chunk in chunks]
         what = dict(zip(hunts, chosen, strict=True))
         pending: list[Future[Any]] = [*hunts, *rounds]
         for done, future in enumerate(as_completed(pending), 1):
@@ -319,12 +323,6 @@ class _Plan:
 
 
 _plan: _Plan | None = None
-
-
-def _pool(workers: int, plan: _Plan) -> ProcessPoolExecutor:
-    # Spawned, not forked: a fork inherits torch's threads in a state that can hang.
-    context = get_context("spawn")
-    return ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(plan,))
 
 
 def _begin(plan: _Plan) -> None:

@@ -7,12 +7,15 @@ of the protocol's stages. `spec/line-protocol.md` says what is read and written.
 from __future__ import annotations
 
 import os
+import select
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
+from threading import Thread
 from typing import Any, BinaryIO
 
 import medusa_manifests
@@ -36,6 +39,9 @@ USAGE_ERROR = 3
 
 SMALLEST = ("six-node", "root-only", "chain-three", "a31-nine-row")
 """Frozen coordinates, of which one is enough to see what an engine can do."""
+
+GRACE = 2.0
+"""Seconds that an engine gets to finish what it does once nobody asks any more."""
 
 
 class Server:
@@ -175,12 +181,23 @@ def _private_streams() -> tuple[BinaryIO, BinaryIO]:
     return requests, replies
 
 
+def _follow(requests: BinaryIO) -> None:
+    """End soon after who asks has gone, whatever the engine is busy with."""
+    poll = select.poll()
+    # Without events of its own: data is not waited for, and a hang-up always told.
+    poll.register(requests, 0)
+    poll.poll()
+    time.sleep(GRACE)
+    os._exit(1)
+
+
 def main(arguments: list[str]) -> int:
     """Answer requests until there are no more, or one asks to end."""
     if len(arguments) != 1:
         print(USAGE, file=sys.stderr)
         return USAGE_ERROR
     requests, replies = _private_streams()
+    Thread(target=_follow, args=(requests,), daemon=True).start()
     if sys.path[:1] != [os.getcwd()]:
         sys.path.insert(0, os.getcwd())
     server = Server(arguments[0])

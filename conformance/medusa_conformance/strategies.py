@@ -104,7 +104,7 @@ def policies(draw: st.DrawFn, vocabulary: int) -> Policy:
     typical = draw(st.booleans())
     temperature, alpha, epsilon = 0.0, 0.3, 0.09
     if typical:
-        temperature = draw(st.sampled_from((0.7, 1.0, 0.25, 1.5)))
+        temperature = draw(st.sampled_from((0.7, 1.0, 0.25, 1.5, 2.0, 0.1)))
         alpha = draw(st.sampled_from((0.3, 2.0, 0.09)))
         uniform = (1 / vocabulary,) if vocabulary & (vocabulary - 1) == 0 else ()
         epsilon = draw(st.sampled_from((0.09, *uniform, *uniform, 0.3)))
@@ -128,11 +128,10 @@ def policies(draw: st.DrawFn, vocabulary: int) -> Policy:
 @st.composite
 def model_shapes(draw: st.DrawFn) -> ModelShape:
     """A tiny decoder: every grouping of key/value heads, few tokens, so that they repeat."""
-    hidden, heads, kv_heads = draw(
-        st.sampled_from(((8, 2, 1), (8, 2, 2), (8, 4, 2), (16, 4, 2), (16, 4, 1)))
-    )
+    grouped = ((8, 2, 1), (8, 2, 2), (8, 4, 2), (16, 4, 2), (16, 4, 1), (16, 4, 4), (32, 8, 4))
+    hidden, heads, kv_heads = draw(st.sampled_from(grouped))
     return ModelShape(
-        layers=draw(st.sampled_from((1, 2, 2, 2, 3))),
+        layers=draw(st.sampled_from((1, 2, 2, 2, 3, 3, 5))),
         hidden=hidden,
         attention_heads=heads,
         kv_heads=kv_heads,
@@ -140,7 +139,7 @@ def model_shapes(draw: st.DrawFn) -> ModelShape:
         vocabulary=draw(st.sampled_from((4, 8, 16, 5, 11))),
         rope_theta=draw(st.sampled_from((10000.0, 100.0))),
         rms_epsilon=1e-5,
-        head_blocks=draw(st.sampled_from((1, 2, 2, 2, 0))),
+        head_blocks=draw(st.sampled_from((1, 2, 2, 2, 0, 3))),
         projection=draw(st.sampled_from(("independent", "shared"))),
         weight_seed=draw(st.integers(0, 7)),
     )
@@ -183,7 +182,7 @@ def coordinates(draw: st.DrawFn, max_paths: int = MAX_PATHS) -> Coordinate:
     model = draw(model_shapes())
     tokens = st.integers(0, model.vocabulary - 1)
     topk = draw(st.sampled_from((1, 2, 3, 4, 2, 3, min(model.vocabulary, 5))))
-    heads = draw(st.sampled_from((1, 2, 2, 3, 3, 3, 4, 4, 0)))
+    heads = draw(st.sampled_from((1, 2, 2, 3, 3, 3, 4, 4, 5, 0)))
     prefix = tuple(draw(st.lists(tokens, min_size=1, max_size=6)))
     regular = branchings(topk, heads, max_paths)
     branching = draw(st.none() | st.none() | st.none() | regular)
@@ -193,6 +192,9 @@ def coordinates(draw: st.DrawFn, max_paths: int = MAX_PATHS) -> Coordinate:
     ranking = draw(st.none() | _rankings(tokens, model.vocabulary, topk, heads))
     posterior = draw(st.just(()) | st.just(()) | _posteriors(paths, ranking, model.vocabulary))
     earlier = draw(st.none() | _generations(tokens, topk, heads, prefix, paths, max_paths))
+    ends = _ends(tokens, ranking, plan[0])
+    # Where it may stand inside what a round publishes, one is worth more.
+    end_of_sequence = draw(st.none() | ends | ends if ranking and plan[0] else st.none() | ends)
     needed = [(len(prefix), len(paths))]
     if earlier is not None:
         needed.append((len(earlier.prefix), len(earlier.paths)))
@@ -210,7 +212,7 @@ def coordinates(draw: st.DrawFn, max_paths: int = MAX_PATHS) -> Coordinate:
         paths=paths,
         policy=draw(policies(model.vocabulary)),
         capacity=draw(st.sampled_from((roomy, roomy, roomy + 3, full + 1, full))),
-        end_of_sequence=draw(st.none() | _ends(tokens, ranking, plan[0])),
+        end_of_sequence=end_of_sequence,
         model=model,
         rounds=plan,
         ranking=ranking,
@@ -272,11 +274,31 @@ def _generations(
     paths: tuple[RankPath, ...],
     max_paths: int,
 ) -> Generation:
-    """An earlier generation, often of as many tokens or nodes: no length betrays the change."""
+    """An earlier generation that is often much like this one: little betrays the change.
+
+    As many tokens, the first of them often the same; as many nodes, or the same rows under other
+    parents.
+    """
     least, most = (len(prefix),) * 2 if draw(st.booleans()) else (1, 6)
     before = tuple(draw(st.lists(tokens, min_size=least, max_size=most)))
+    shared = draw(st.integers(0, len(prefix) - 1)) if draw(st.booleans()) else 0
+    before = (*prefix[:shared], *(before[shared:] or before[:1]))
+    if draw(st.booleans()):
+        return Generation(before, draw(_reparented(paths)))
     least, most = (len(paths),) * 2 if draw(st.booleans()) else (0, max_paths)
     return Generation(before, draw(trees(topk, heads, most, least)))
+
+
+@st.composite
+def _reparented(draw: st.DrawFn, paths: tuple[RankPath, ...]) -> tuple[RankPath, ...]:
+    """As many paths of every level and rank; the deepest hang elsewhere where there is room."""
+    depth = max(map(len, paths), default=0)
+    kept = [path for path in paths if len(path) < depth]
+    above = [path for path in ((), *kept) if len(path) == depth - 1]
+    for path in paths[len(kept) :]:
+        free = [parent for parent in above if (*parent, path[-1]) not in kept]
+        kept.append((*draw(st.sampled_from(free)), path[-1]))
+    return canonical_order(kept)
 
 
 @st.composite

@@ -9,7 +9,7 @@ import numpy as np
 
 from medusa_conformance.incident import Incident
 from medusa_conformance.isolation import Missing
-from medusa_conformance.unlawful import is_refusal
+from medusa_conformance.refusal import is_refusal
 from medusa_spec.arrays import Array
 from medusa_spec.coordinate import Training
 from medusa_spec.errors import Refused, Unsupported

@@ -1,21 +1,24 @@
 """What must be refused: logits that are no number, commits of nothing, and trees without room.
 
-Functions of a `line.Line`, of which they are sections.
+Functions of a `line.Line`, of which they are sections. Behind what was refused, rounds go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from medusa_conformance.incident import Incident
+from medusa_conformance.refusal import left_alone, refusal, said_no
+from medusa_conformance.renewal import renewed
+from medusa_conformance.rounds import Round
 from medusa_conformance.translation import Engine
 from medusa_oracles.tree import tree_of
-from medusa_spec.arrays import Array
-from medusa_spec.errors import Refused
+from medusa_spec.arrays import IntArray
+from medusa_spec.stages import Frontier, TreeBuffers
 from medusa_spec.trace import Trace
 
 if TYPE_CHECKING:
@@ -25,20 +28,27 @@ if TYPE_CHECKING:
 def unlawful_logits(line: Line) -> Iterator[Trace]:
     """A selection over logits one of which is no number.
 
-    It stands in the root's row of every path, or at the end of the last path alone: nothing is
-    judged there in this round, and the next root is chosen from it.
+    It stands in the root's row of every path, at the end of the first path or of the last alone,
+    or wherever a row between root and leaf is read. At an end nothing is judged in this round, and
+    the next root is chosen from it.
     """
-    engine, policy = line.engine(), line.coordinate.policy
+    engine, policy = line.informed(), line.coordinate.policy
     candidates, vocabulary = line.lawful_proposal().candidates, line.coordinate.model.vocabulary
-    terminal = int((tree_of(line.coordinate).retrieval[-1] >= 0).sum()) - 1
+    retrieval = tree_of(line.coordinate).retrieval
+    ends = edges_of(retrieval)
     every, last = slice(None), slice(-1, None)
     # As a probability, minus infinity is a lawful zero.
     lowest = np.nan if line.dialect.posterior_input == "probabilities" else -np.inf
-    for place, value in (
+    places: list[tuple[Any, float]] = [
         ((every, 0, every), np.nan),
         ((every, 0, last), np.inf),
-        ((-1, terminal, 0), lowest),
-    ):
+        ((-1, ends[-1], 0), lowest),
+        ((0, ends[0], 0), np.nan),
+    ]
+    deep = np.flatnonzero(ends > 1)
+    if len(deep):
+        places.append(((retrieval == retrieval[deep[-1], 1], 0), np.nan))
+    for place, value in places:
         logits = np.zeros((*candidates.shape, vocabulary))
         logits[place] = value
         arrays = {"selection.candidates": candidates, "selection.path_logits": logits}
@@ -49,28 +59,59 @@ def unlawful_logits(line: Line) -> Iterator[Trace]:
 
 def unlawful_commit(line: Line) -> Iterator[Trace]:
     """Commits that name no path, or more edges than their path has, or come without a tree."""
-    retrieval = tree_of(line.coordinate).retrieval
-    paths, longest = retrieval.shape
-    edges = int((retrieval[0] >= 0).sum()) - 1
-    for path, accepted in ((paths, 0), (-1, 0), (0, edges + 1), (0, longest), (0, -1)):
-        engine = line.engine()
-        tree, proposal = line.staged(engine)
-        engine.verify(tree, proposal.packed)
+    engine = line.engine()
+    tree = line.compile(engine, line.coordinate)
+    played = staged(line, engine, tree)
+    for path, accepted in unlawful_choices(tree_of(line.coordinate).retrieval):
         asked = f"a commit of path {path} with {accepted} accepted edges"
         seen = refusal(line, engine, asked, partial(engine.commit, path, accepted, None))
         yield seen
-        if seen["refusal.refused"] is None:
-            continue
-        # Nothing has changed, so the tree is still there for a commit that is lawful.
-        engine.commit(0, 0, None)
-        again = partial(engine.commit, 0, 0, None)
-        yield refusal(line, engine, "a second commit of one tree", again)
-    engine = line.engine()
-    tree, proposal = line.staged(engine)
-    engine.verify(tree, proposal.packed)
+        if not left_alone(seen):
+            # What was there to commit is there no longer.
+            played = staged(line, engine, tree)
+    # Nothing has changed, so the tree is still there for a commit that is lawful.
+    tokens = list(line.coordinate.prefix)
+    played.arrays |= {name: np.asarray(0) for name in ("selection.path", "selection.accepted")}
+    frontier: Frontier | None
+    frontier = yield from played.seen(partial(played.publish, 0, 0, tokens), tokens, 1, 0)
+    if played.documents["round.refused"] is not None:
+        return
+    again = partial(engine.commit, 0, 0, None)
+    seen = refusal(line, engine, "a second commit of one tree", again)
+    yield seen
+    if left_alone(seen):
+        yield from renewed(line, engine, frontier, tokens, 1)
+    staged(line, engine, line.compile(engine, line.coordinate))
     engine.prefill(line.coordinate.prefix)
-    asked = "a commit of the tree of an earlier generation"
-    yield refusal(line, engine, asked, partial(engine.commit, 0, 0, None))
+    yield refusal(line, engine, "a commit of the tree of an earlier generation", again)
+
+
+def unlawful_choices(retrieval: IntArray) -> tuple[tuple[int, int], ...]:
+    """Paths and accepted edges that a tree has not.
+
+    Of the first path, and of the last that is shorter than the longest: there, edges that other
+    paths have are padding.
+    """
+    paths, longest = retrieval.shape
+    edges = edges_of(retrieval).tolist()
+    found = [(paths, 0), (-1, 0), (0, edges[0] + 1), (0, longest), (0, -1)]
+    short = [path for path in range(paths) if edges[path] + 1 < longest][-1:]
+    found += [(path, beyond) for path in short for beyond in (edges[path] + 1, longest - 1)]
+    return tuple(dict.fromkeys(found))
+
+
+def edges_of(retrieval: IntArray) -> IntArray:
+    """The edges of each path, `[R]`."""
+    edges: IntArray = (retrieval >= 0).sum(axis=1) - 1
+    return edges
+
+
+def staged(line: Line, engine: Engine, tree: TreeBuffers) -> Round:
+    """A round of a generation of its own, as far as its tree is staged."""
+    frontier: Frontier = engine.prefill(line.coordinate.prefix)
+    played = Round(line, engine, replace(line.coordinate, end_of_sequence=None), tree, None)
+    played.stage(frontier)
+    return played
 
 
 def unlawful_staging(line: Line) -> Iterator[Trace]:
@@ -78,42 +119,16 @@ def unlawful_staging(line: Line) -> Iterator[Trace]:
     coordinate = line.coordinate
     capacity = len(coordinate.prefix) + coordinate.nodes - 1
     engine = line.engine(capacity)
-    tree, proposal = line.staged(engine)
+    tree = line.compile(engine, coordinate)
+    frontier: Frontier = engine.prefill(coordinate.prefix)
+    _, proposal = line.propose(engine, coordinate, tree, frontier)
     asked = f"a tree of {coordinate.nodes} rows with room for one less"
-    yield refusal(line, engine, asked, partial(engine.verify, tree, proposal.packed))
+    larger = refusal(line, engine, asked, partial(engine.verify, tree, proposal.packed))
+    yield larger
     asked = f"a prefix of {capacity + 1} tokens in a cache of {capacity}"
-    yield refusal(line, engine, asked, partial(engine.prefill, [0] * (capacity + 1)))
-
-
-def refusal(line: Line, engine: Engine, asked: str, ask: Callable[[], Any]) -> Trace:
-    """Ask for what must be refused, and compare the cache before and after."""
-    arrays = looked("before", engine)
-    documents = {"refusal.asked": asked, "refusal.refused": said_no(line, ask)}
-    return line.trace(arrays | looked("after", engine), documents)
-
-
-def said_no(line: Line, ask: Callable[[], Any]) -> str | None:
-    """What an engine answered to an unlawful request where it refused; `None` where it did not."""
-    try:
-        ask()
-    except Refused as refused:
-        return str(refused)
-    except Incident as incident:
-        if is_refusal(line, incident):
-            return incident.text
-        raise
-    return None
-
-
-def is_refusal(line: Line, incident: Incident) -> bool:
-    """Whether an exception is how this engine refuses what is unlawful."""
-    return line.dialect.refusals == "any-error" and incident.kind == "crash"
-
-
-def looked(when: str, engine: Engine) -> dict[str, Array]:
-    """The cache as far as the engine shows it."""
-    if not engine.has("cache"):
-        return {}
-    view = engine.cache()
-    seen = {when: view.backing, f"length_{when}": view.length}
-    return {f"refusal.{name}": np.asarray(v) for name, v in seen.items() if v is not None}
+    too_long = partial(engine.prefill, [0] * (capacity + 1))
+    once_more = partial(refusal, line, engine, asked, too_long)
+    longer = once_more()
+    yield longer
+    if left_alone(larger) and left_alone(longer):
+        yield from renewed(line, engine, frontier, list(coordinate.prefix), 0, once_more)

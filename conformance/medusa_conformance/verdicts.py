@@ -149,9 +149,13 @@ def _idle(code: str, tally: Tally) -> tuple[str, str]:
             return "not-exercised", f"{stage} is not supported: {said}"
     if lacking:
         asked = record.calls[stages[0]]
-        return "not-exercised", (
-            _shows_less(lacking[0]) if asked else f"{stages[0]} was never asked"
-        )
+        if asked:
+            return "not-exercised", _shows_less(lacking[0])
+        for said in record.unsupported.get("start", ()):
+            return "not-exercised", f"start is not supported: {said}"
+        return "not-exercised", f"{stages[0]} was never asked"
+    if oracles()[code].proves is not None:
+        return "not-exercised", "what the engine showed is too little, or too alike, to prove it"
     return "not-exercised", "nothing that the engine showed called for it"
 
 
@@ -245,8 +249,16 @@ def incidents(tally: Tally) -> list[dict[str, Any]]:
     return [entry for entry in found.values() if entry["times"]]
 
 
+def unasked(failed: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Which of these failed codes are of no contract that was asked for, and so in no row.
+
+    That a lawful round is refused is told whatever the contracts.
+    """
+    return set(failed) - {row["code"] for row in rows}
+
+
 def verdict(
-    tally: Tally, rows: Sequence[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]]
+    tally: Tally, rows: Sequence[Mapping[str, Any]], expected: Sequence[Mapping[str, Any]]
 ) -> Verdict:
     """Fail by a finding or an expectation that does not hold; inconclusive by an incident or none.
 
@@ -255,8 +267,8 @@ def verdict(
     statuses = Counter(row["status"] for row in rows)
     if statuses["fail"] or any(entry["outcome"] not in LAWFUL for entry in expected):
         return Verdict.FAIL
-    # A finding of another contract than those asked for: a lawful round that was refused.
-    if tally.failed.keys() - {row["code"] for row in rows}:
+    known = {entry["code"] for entry in expected if entry["outcome"] == "as-expected"}
+    if unasked(tally.failed, rows) - known:
         return Verdict.FAIL
     if tally.crashes or not any(row["executed"] for row in rows):
         return Verdict.INCONCLUSIVE

@@ -108,3 +108,16 @@ class HeadConditionsOnCandidate(HeadStage):
             states.append(self.residual(held, head, hidden + chosen))
             logits.append(self.project(held, head, states[-1]))
         return (torch.stack(states), self.stack(logits)) if states else super().run(held, hidden)
+
+
+@mutant("decode-heads-swapped")
+class DecodeHeadsSwapped(HeadStage):
+    def decode(self, held: HeadTensors, hidden: Tensor) -> Tensor:
+        return super().decode(held, hidden).flip(0)
+
+
+@mutant("decode-heads-without-residual")
+class DecodeHeadsWithoutResidual(HeadStage):
+    def decode(self, held: HeadTensors, hidden: Tensor) -> Tensor:
+        # The blocks of decoding are others than those of a head that is applied by itself.
+        return ResidualDropped().run(held, hidden)[1]

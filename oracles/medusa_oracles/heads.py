@@ -7,12 +7,12 @@ from itertools import combinations
 
 import numpy as np
 
-from medusa_oracles.judge import beyond, close, difference, equal, oracle, same
+from medusa_oracles.judge import beyond, close, difference, equal, oracle, same, telling
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray
 from medusa_spec.coordinate import ModelShape
 from medusa_spec.findings import Finding
 from medusa_spec.stages import HeadAlignment, HeadState
-from medusa_spec.trace import Trace
+from medusa_spec.trace import Tolerance, Trace
 
 IGNORED = -100
 """The label where a head has none."""
@@ -60,8 +60,18 @@ def derive_alignment(tokens: IntArray, owned: BoolArray, heads: int) -> HeadAlig
     return HeadAlignment(labels, kept, inside.sum((1, 2)), kept.sum((1, 2)))
 
 
-def _given(trace: Trace) -> HeadState:
-    """The parameters that the heads were given; `ValueError` where they are not the model's.
+def heads_apart(logits: FloatArray, tolerance: Tolerance) -> bool:
+    """Whether there are heads in `[K, ..., V]`, none of which can pass for another.
+
+    Freshly made ones are all alike, and where there is but one no order was seen.
+    """
+    if len(logits) < 2 or not telling(logits, tolerance):
+        return False
+    return all(beyond(one, other, tolerance) for one, other in combinations(logits, 2))
+
+
+def _parameters(trace: Trace, place: str) -> HeadState:
+    """The parameters under a name of the trace; `ValueError` where they are not the model's.
 
     Their sizes decide how much is derived, and a trace may come from anywhere.
     """
@@ -74,12 +84,16 @@ def _given(trace: Trace) -> HeadState:
     }
     if _independent(trace):
         sizes["projection"] = (heads, vocabulary, width)
-    given = {name: trace[f"heads.given.{name}"] for name in sizes}
+    held = {name: trace[f"{place}.{name}"] for name in sizes}
     for name, size in sizes.items():
-        if given[name].shape != size:
-            found = list(given[name].shape)
-            raise ValueError(f"heads.given.{name} is {found}; the model's is {list(size)}")
-    return HeadState(**{"projection": None, **given})
+        if held[name].shape != size:
+            found = list(held[name].shape)
+            raise ValueError(f"{place}.{name} is {found}; the model's is {list(size)}")
+    return HeadState(**{"projection": None, **held})
+
+
+def _given(trace: Trace) -> HeadState:
+    return _parameters(trace, "heads.given")
 
 
 def _independent(trace: Trace) -> bool:
@@ -266,3 +280,49 @@ def same_hidden_state(trace: Trace) -> Iterator[Finding]:
             where = {"head": head}
             yield Finding("HEADS.SAME_HIDDEN_STATE", message, where, 0.0, moved, apart)
             return
+
+
+def _shows_projection(trace: Trace) -> bool:
+    # A state without it says nothing of heads that each own one.
+    return not _independent(trace) or trace.has("plain.state.projection")
+
+
+@oracle(
+    "HEADS.DECODES_AS_APPLIED",
+    "plain.hidden",
+    "plain.head_logits",
+    "plain.state.weight",
+    "plain.state.bias",
+    "plain.state.lm_head",
+    applies=_shows_projection,
+    proves=lambda trace: heads_apart(trace["plain.head_logits"], trace.tolerance),
+)
+def decodes_as_applied(trace: Trace) -> Iterator[Finding]:
+    """Clause H10: a plain pass, from the hidden states and the parameters that it shows."""
+    code = "HEADS.DECODES_AS_APPLIED"
+    state, hidden = _parameters(trace, "plain.state"), trace["plain.hidden"]
+    logits = len(hidden), trace.coordinate.model.vocabulary
+    expected = {"plain.head_logits": (trace.coordinate.heads, *logits), "plain.logits": logits}
+    for name in filter(trace.has, expected):
+        if trace[name].shape != expected[name]:
+            message = f"{name} are not those of the hidden states"
+            shapes = list(expected[name]), list(trace[name].shape)
+            yield Finding(code, f"{message}; the shape differs", {}, *shapes)
+            return
+    if trace.has("plain.logits"):
+        yield from close(
+            code,
+            "logits of a plain pass are not its hidden states times the base model's head",
+            hidden @ state.lm_head.T,
+            trace["plain.logits"],
+            ("row", "token"),
+            trace.tolerance,
+        )
+    yield from close(
+        code,
+        "a head of a plain pass is not what its own parameters make of the hidden states",
+        derive_logits(derive_residual(state.weight, state.bias, hidden), state),
+        trace["plain.head_logits"],
+        ("head", "row", "token"),
+        trace.tolerance,
+    )

@@ -15,18 +15,24 @@ from medusa_spec.trace import Tolerance, Trace
 
 Check: TypeAlias = Callable[[Trace], Iterator[Finding]]
 
+FAINT = 8
+"""Logits, keys or values that spread over less than so many tolerances are not told apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
     """One invariant's check, the names it needs in a trace, and when it has something to say.
 
     `instead` are the names that do as well, for an engine that shows less of how it decided.
+    `proves` says whether silence means anything: a breach is one in any case, and where a fault
+    could not have been heard the rule was not executed.
     """
 
     code: str
     needs: tuple[str, ...]
     instead: tuple[str, ...]
     applies: Callable[[Trace], bool]
+    proves: Callable[[Trace], bool] | None
     check: Check
 
     def runs_on(self, trace: Trace) -> bool:
@@ -42,6 +48,7 @@ def oracle(
     *needs: str,
     instead: tuple[str, ...] = (),
     applies: Callable[[Trace], bool] = lambda _: True,
+    proves: Callable[[Trace], bool] | None = None,
 ) -> Callable[[Check], Check]:
     """Register the check of `code`; it runs on traces that hold all of `needs`, or of `instead`."""
     if code not in invariants():
@@ -50,7 +57,7 @@ def oracle(
         raise KeyError(f"{code} has an oracle already")
 
     def register(check: Check) -> Check:
-        _ORACLES[code] = Oracle(code, needs, instead, applies, check)
+        _ORACLES[code] = Oracle(code, needs, instead, applies, proves, check)
         return check
 
     return register
@@ -82,6 +89,8 @@ def judge(trace: Trace, contracts: frozenset[str] | None = None) -> Judgement:
             if not entry.applies(trace):
                 continue
             found = list(entry.check(trace))
+            if not found and entry.proves is not None and not entry.proves(trace):
+                continue
         except Exception as error:
             # An engine may answer with anything; what no formula can read is not what was owed.
             message = f"what was observed is of no form that can be judged: {error!r}"
@@ -180,6 +189,14 @@ def beyond(expected: Array, observed: Array, tolerance: Tolerance) -> bool:
     return expected.shape != observed.shape or not np.allclose(
         observed, expected, rtol=tolerance.rtol, atol=tolerance.atol
     )
+
+
+def telling(expected: Array, tolerance: Tolerance) -> bool:
+    """Whether entries along the last axis lie so far apart that one cannot pass for another."""
+    if not expected.size:
+        return False
+    allowed = tolerance.atol + tolerance.rtol * np.abs(expected).max(-1)
+    return bool((np.ptp(expected, axis=-1) > FAINT * allowed).any())
 
 
 def same(expected: Array, observed: Array) -> bool:

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from medusa_oracles.judge import close, equal, oracle
+from medusa_oracles.judge import equal, oracle
+from medusa_oracles.selection import (
+    EDGE,
+    accepted_edges,
+    close_edges,
+    overrun,
+    same_passes,
+)
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray
 from medusa_spec.coordinate import Policy
 from medusa_spec.findings import Finding
@@ -116,7 +123,6 @@ def _judged(trace: Trace) -> FloatArray:
 
 
 _GIVEN = ("selection.candidates", "selection.path_logits")
-_EDGE = ("path", "edge")
 
 
 @oracle("POSTERIOR.ROOT_PUBLISHED", "commit.tokens", "proposal.packed")
@@ -142,10 +148,10 @@ def greedy_match(trace: Trace) -> Iterator[Finding]:
             trace["selection.candidates"], trace["selection.path_logits"]
         )
         if not trace.has("selection.passes"):
-            yield from _accepted("POSTERIOR.GREEDY_MATCH", derive_lengths(expected), trace)
+            yield from accepted_edges("POSTERIOR.GREEDY_MATCH", derive_lengths(expected), trace)
             return
         message = "an edge passes without, or fails with, the greatest logit"
-        yield from _same_passes("POSTERIOR.GREEDY_MATCH", message, expected, trace)
+        yield from same_passes("POSTERIOR.GREEDY_MATCH", message, expected, trace)
 
 
 @oracle("POSTERIOR.CONTIGUOUS_PREFIX", "selection.passes", "selection.lengths")
@@ -178,14 +184,6 @@ def _demanded(trace: Trace) -> Selection:
     return derive_selection(trace["selection.candidates"], _judged(trace), policy)
 
 
-def _accepted(code: str, lengths: IntArray, trace: Trace) -> Iterator[Finding]:
-    """Compare the accepted edges alone, which is all that some engines say of a selection."""
-    expected, observed = int(lengths.max()), int(trace["selection.accepted"])
-    if expected != observed:
-        message = "the accepted edges are not as many as the policy passes"
-        yield Finding(code, message, {}, expected, observed)
-
-
 @oracle(
     "POSTERIOR.FIRST_MAXIMAL_PATH",
     *_LONGEST,
@@ -193,7 +191,9 @@ def _accepted(code: str, lengths: IntArray, trace: Trace) -> Iterator[Finding]:
     applies=lambda trace: _greedy(trace) and _lengths(trace),
 )
 def first_maximal_path(trace: Trace) -> Iterator[Finding]:
-    """Clause P4, over the lengths."""
+    """Clause P4, over the lengths; a winner that counts padding is the business of P11."""
+    if not trace.has("selection.lengths") and overrun(trace):
+        return
     expected, observed = int(_lengths_of(trace).argmax()), int(trace["selection.path"])
     if expected != observed:
         message = "the winner is not the first path of greatest length"
@@ -216,7 +216,7 @@ def threshold(trace: Trace) -> Iterator[Finding]:
     """Clause P6, over the observed entropy."""
     expected = derive_threshold(trace["selection.entropy"], trace.coordinate.policy)
     message = "the threshold is not min(epsilon, alpha*exp(-H))"
-    yield from _close_edges("POSTERIOR.THRESHOLD", message, expected, "threshold", trace)
+    yield from close_edges("POSTERIOR.THRESHOLD", message, expected, "threshold", trace)
 
 
 @oracle(
@@ -234,7 +234,7 @@ def strict(trace: Trace) -> Iterator[Finding]:
     # Of another shape they are the business of P9 and P6.
     if probability.shape == threshold.shape == edges:
         message = "an edge does not pass exactly when its probability exceeds the threshold"
-        yield from _same_passes("POSTERIOR.STRICT", message, probability > threshold, trace)
+        yield from same_passes("POSTERIOR.STRICT", message, probability > threshold, trace)
 
 
 @oracle("POSTERIOR.ENTROPY", *_GIVEN, "selection.entropy", applies=_typical)
@@ -244,7 +244,7 @@ def entropy(trace: Trace) -> Iterator[Finding]:
         policy = trace.coordinate.policy
         expected = derive_entropy(derive_probabilities(_judged(trace)[:, :-1], policy), policy)
         message = "the entropy is not that of the path's target distribution, in nats"
-        yield from _close_edges("POSTERIOR.ENTROPY", message, expected, "entropy", trace)
+        yield from close_edges("POSTERIOR.ENTROPY", message, expected, "entropy", trace)
 
 
 @oracle("POSTERIOR.TEMPERATURE", *_GIVEN, "selection.probability", applies=_typical)
@@ -255,7 +255,7 @@ def temperature(trace: Trace) -> Iterator[Finding]:
         probabilities = derive_probabilities(_judged(trace)[:, :-1], policy)
         expected = derive_edge_probability(probabilities, candidates)
         message = "an edge's probability is not that of softmax(logits / temperature)"
-        yield from _close_edges("POSTERIOR.TEMPERATURE", message, expected, "probability", trace)
+        yield from close_edges("POSTERIOR.TEMPERATURE", message, expected, "probability", trace)
 
 
 @oracle("POSTERIOR.TYPICAL_MATCH", *_GIVEN, "selection.passes", instead=_WINNER, applies=_typical)
@@ -267,14 +267,14 @@ def typical_match(trace: Trace) -> Iterator[Finding]:
     decided = _decided(derived, trace.policy_tolerance)
     if not trace.has("selection.passes"):
         if decided.all():
-            yield from _accepted("POSTERIOR.TYPICAL_MATCH", derived.lengths, trace)
+            yield from accepted_edges("POSTERIOR.TYPICAL_MATCH", derived.lengths, trace)
         return
     observed = trace["selection.passes"]
     if observed.shape == derived.passes.shape:
         real = trace["selection.candidates"][:, 1:] >= 0
         observed = np.where(decided & real, observed, derived.passes)
     message = "an edge does not pass exactly when its token is above the threshold"
-    yield from equal("POSTERIOR.TYPICAL_MATCH", message, derived.passes, observed, _EDGE)
+    yield from equal("POSTERIOR.TYPICAL_MATCH", message, derived.passes, observed, EDGE)
 
 
 def _decided(derived: Selection, within: Tolerance) -> BoolArray:
@@ -294,7 +294,12 @@ def _decided(derived: Selection, within: Tolerance) -> BoolArray:
     applies=lambda trace: _typical(trace) and _lengths(trace),
 )
 def likelihood_tie(trace: Trace) -> Iterator[Finding]:
-    """Clause P10, over the observed lengths and probabilities, or over those that are demanded."""
+    """Clause P10, over the observed lengths and probabilities, or over those that are demanded.
+
+    Padding has no likelihood: where it counts, the winner is the business of P11.
+    """
+    if overrun(trace):
+        return
     if trace.has("selection.lengths", "selection.probability"):
         lengths, probability = trace["selection.lengths"], trace["selection.probability"]
     else:
@@ -322,17 +327,27 @@ def likelihood_tie(trace: Trace) -> Iterator[Finding]:
     yield Finding("POSTERIOR.LIKELIHOOD_TIE", message, {}, expected, observed)
 
 
-@oracle("POSTERIOR.SENTINEL", "selection.candidates", "selection.passes")
+@oracle(
+    "POSTERIOR.SENTINEL",
+    "selection.candidates",
+    "selection.passes",
+    instead=("selection.candidates", "selection.path", "selection.accepted"),
+)
 def sentinel(trace: Trace) -> Iterator[Finding]:
-    """Clause P11."""
-    padding, passes = trace["selection.candidates"][:, 1:] < 0, trace["selection.passes"]
-    if passes.shape != padding.shape:
-        return
-    accepted = np.argwhere(padding & passes)
-    if len(accepted):
-        path, edge = map(int, accepted[0])
-        where = {"path": path, "entry": edge + 1}
-        yield Finding("POSTERIOR.SENTINEL", "padding is accepted", where, False, True)
+    """Clause P11: every edge, or the lengths where no passes were observed."""
+    code, padding = "POSTERIOR.SENTINEL", trace["selection.candidates"][:, 1:] < 0
+    if trace.has("selection.passes"):
+        passes = trace["selection.passes"]
+        if passes.shape != padding.shape:
+            return
+        for path, edge in np.argwhere(padding & passes)[:1].tolist():
+            where = {"path": path, "entry": edge + 1}
+            yield Finding(code, "padding is accepted", where, False, True)
+    elif (over := overrun(trace)) is not None:
+        ends = f"path {over.path} ends after {over.edges} edge{'' if over.edges == 1 else 's'}"
+        message = f"{ends}, and {over.accepted} were accepted"
+        where = {"path": over.path, "entry": over.edges + 1}
+        yield Finding(code, message, where, over.edges, over.accepted)
 
 
 @oracle("POSTERIOR.FINITE", *_GIVEN, "selection.refused", applies=lambda trace: not _finite(trace))
@@ -342,7 +357,8 @@ def finite(trace: Trace) -> Iterator[Finding]:
         path, entry, token = map(int, np.argwhere(~np.isfinite(_judged(trace)))[0])
         where = {"path": path, "entry": entry, "token": token}
         message = "logits that are not finite were judged instead of refused"
-        yield Finding("POSTERIOR.FINITE", message, where, "an error", "a selection")
+        owed = "a refusal (raise medusa_spec.Refused, or declare the dialect refusals: any-error)"
+        yield Finding("POSTERIOR.FINITE", message, where, owed, "a selection")
 
 
 @oracle("POSTERIOR.LENGTH_CONVENTION", "selection.lengths", "selection.accepted", applies=_lengths)
@@ -378,23 +394,3 @@ def correction_state(trace: Trace) -> Iterator[Finding]:
         if missing:
             message = f"a rejecting policy does not name {', '.join(missing)}"
             yield Finding("POSTERIOR.CORRECTION_STATE", message, {}, list(CORRECTION_STATE), label)
-
-
-def _same_passes(code: str, message: str, expected: BoolArray, trace: Trace) -> Iterator[Finding]:
-    """Compare the passes of real edges; padding is the business of P11."""
-    real = trace["selection.candidates"][:, 1:] >= 0
-    observed = trace["selection.passes"]
-    if observed.shape == real.shape:
-        expected, observed = expected & real, observed & real
-    yield from equal(code, message, expected, observed, _EDGE)
-
-
-def _close_edges(
-    code: str, message: str, expected: FloatArray, name: str, trace: Trace
-) -> Iterator[Finding]:
-    """Compare one value per real edge; nothing is demanded where a path is padded."""
-    observed = trace[f"selection.{name}"]
-    if observed.shape == expected.shape:
-        real = trace["selection.candidates"][:, 1:] >= 0
-        expected, observed = np.where(real, expected, 0.0), np.where(real, observed, 0.0)
-    yield from close(code, message, expected, observed, _EDGE, trace.policy_tolerance)

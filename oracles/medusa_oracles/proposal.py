@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -41,6 +42,8 @@ def root_from_target(trace: Trace) -> Iterator[Finding]:
         observed = int(trace[name][0]) if len(trace[name]) else None
         if observed not in lawful:
             message = f"the root in {name} is not the greatest target logit of this frontier"
+            if observed in greatest:
+                message = f"equal logits: the lower token is the root, and {name} has another"
             yield Finding("PROPOSAL.ROOT_FROM_TARGET", message, {"row": 0}, root, observed)
             return
 
@@ -65,7 +68,10 @@ def topk(trace: Trace) -> Iterator[Finding]:
         slots, packed = expected_tree(trace).slots, trace["proposal.packed"]
         # Row zero is the business of Q1.
         expected = np.concatenate([packed[:1], table[slots[1:]]])
-        yield from equal("PROPOSAL.TOPK", message, expected, packed, ("row",))
+        paths = expected_tree(trace).paths
+        for finding in equal("PROPOSAL.TOPK", message, expected, packed, ("row",)):
+            head = len(paths[finding.where["row"]]) - 1 if finding.where else 0
+            yield _of_equals(finding, trace["frontier.heads"][head])
         return
     heads, width = trace["frontier.heads"], trace.coordinate.topk
     expected = derive_table(trace["frontier.target"], heads, width)[1:].reshape(len(heads), width)
@@ -73,7 +79,19 @@ def topk(trace: Trace) -> Iterator[Finding]:
     message = "a head's ranks are not its tokens in descending order of logits"
     if observed.size == expected.size:
         observed = observed.reshape(expected.shape)
-    yield from equal("PROPOSAL.TOPK", message, expected, observed, ("head", "rank"))
+    for finding in equal("PROPOSAL.TOPK", message, expected, observed, ("head", "rank")):
+        yield _of_equals(finding, heads[finding.where.get("head", 0)])
+
+
+def _of_equals(finding: Finding, logits: FloatArray) -> Finding:
+    """The finding, which says so where the rank went to a later one of equal logits."""
+    if finding.difference is None:
+        return finding
+    expected, observed = finding.expected, finding.observed
+    if expected < observed < len(logits) and logits[expected] == logits[observed]:
+        message = "equal logits: the lower token ranks first, and another was taken"
+        return replace(finding, message=message)
+    return finding
 
 
 def _ranked_logits(trace: Trace) -> Iterator[Finding]:

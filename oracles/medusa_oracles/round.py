@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from medusa_oracles.judge import beyond, close, equal, oracle
+from medusa_oracles.heads import heads_apart
+from medusa_oracles.judge import beyond, close, equal, oracle, telling
 from medusa_spec.arrays import FloatArray
 from medusa_spec.findings import Finding
 from medusa_spec.trace import Tolerance, Trace
@@ -53,10 +54,45 @@ def _slack(logits: FloatArray, tolerance: Tolerance) -> float:
     return 2 * float(tolerance.atol + tolerance.rtol * np.abs(logits).max())
 
 
-_OUTPUT = ("generation.tokens", "generation.prefix", "generation.plain_logits")
+_TOKENS = ("generation.tokens", "generation.prefix")
+_OUTPUT = (*_TOKENS, "generation.plain_logits")
+
+FINE = 1e-3
+"""Above the absolute tolerance of float32 and below those of the half types.
+
+In finer dtypes two passes choose one token, unless the logits of two tie but for rounding.
+"""
 
 
-@oracle("ROUND.FRONTIER_FEEDS_NEXT", *_OUTPUT, "generation.frontiers", "generation.published")
+def _proves(trace: Trace) -> bool:
+    name = "generation.plain_logits"
+    return not trace.has(name) or telling(trace[name], trace.tolerance)
+
+
+def _decided(trace: Trace) -> bool:
+    """Whether choices can be compared: plain logits say which ones rounding could exchange."""
+    return trace.has("generation.plain_logits") or trace.tolerance.atol < FINE
+
+
+def _decided_greedily(trace: Trace) -> bool:
+    return _greedy(trace) and _decided(trace)
+
+
+def _open(trace: Trace, place: int) -> bool:
+    """Whether rounding alone could choose another token at this place of the output."""
+    if not trace.has("generation.plain_logits"):
+        return False
+    plain = trace["generation.plain_logits"]
+    return _undecided(plain[len(trace["generation.prefix"]) - 1 + place], trace.tolerance)
+
+
+@oracle(
+    "ROUND.FRONTIER_FEEDS_NEXT",
+    *_OUTPUT,
+    "generation.frontiers",
+    "generation.published",
+    proves=_proves,
+)
 def frontier_feeds_next(trace: Trace) -> Iterator[Finding]:
     """Clause R1."""
     plain, frontiers = trace["generation.plain_logits"], trace["generation.frontiers"]
@@ -80,7 +116,12 @@ def frontier_feeds_next(trace: Trace) -> Iterator[Finding]:
         output += int(grown)
 
 
-@oracle("ROUND.CACHE_MATCHES_TOKENS", "round.visible_kv", "round.fresh_kv")
+@oracle(
+    "ROUND.CACHE_MATCHES_TOKENS",
+    "round.visible_kv",
+    "round.fresh_kv",
+    proves=lambda trace: telling(trace["round.fresh_kv"], trace.tolerance),
+)
 def cache_matches_tokens(trace: Trace) -> Iterator[Finding]:
     """Clause R2."""
     yield from close(
@@ -115,7 +156,7 @@ def progress(trace: Trace) -> Iterator[Finding]:
         yield Finding(code, message, {}, len(tokens), int(grown[-1]))
 
 
-@oracle("ROUND.GREEDY_EQUALS_PLAIN", *_OUTPUT, applies=_greedy)
+@oracle("ROUND.GREEDY_EQUALS_PLAIN", *_OUTPUT, applies=_greedy, proves=_proves)
 def greedy_equals_plain(trace: Trace) -> Iterator[Finding]:
     """Clause R4: every token is plain decoding's choice behind those before it."""
     code, tokens = "ROUND.GREEDY_EQUALS_PLAIN", trace["generation.tokens"]
@@ -135,7 +176,14 @@ def greedy_equals_plain(trace: Trace) -> Iterator[Finding]:
             return
 
 
-@oracle("ROUND.TREE_INDEPENDENT", *_OUTPUT, "chain.tokens", applies=_greedy)
+@oracle(
+    "ROUND.TREE_INDEPENDENT",
+    *_OUTPUT,
+    "chain.tokens",
+    instead=(*_TOKENS, "chain.tokens"),
+    applies=_decided_greedily,
+    proves=_proves,
+)
 def tree_independent(trace: Trace) -> Iterator[Finding]:
     """Clause R5: the same output from this tree and from one of its paths alone."""
     yield from _same_output(
@@ -143,7 +191,14 @@ def tree_independent(trace: Trace) -> Iterator[Finding]:
     )
 
 
-@oracle("ROUND.RESTARTABLE", *_OUTPUT, "fresh.tokens")
+@oracle(
+    "ROUND.RESTARTABLE",
+    *_OUTPUT,
+    "fresh.tokens",
+    instead=(*_TOKENS, "fresh.tokens"),
+    applies=_decided,
+    proves=_proves,
+)
 def restartable(trace: Trace) -> Iterator[Finding]:
     """Clause R8."""
     yield from _same_output(
@@ -159,14 +214,15 @@ def restartable(trace: Trace) -> Iterator[Finding]:
     *_OUTPUT,
     "generation.published",
     "chain.published",
-    applies=_greedy,
+    instead=(*_TOKENS, "generation.published", "chain.published"),
+    applies=_decided_greedily,
+    proves=_proves,
 )
 def superset_never_shorter(trace: Trace) -> Iterator[Finding]:
     """Clause R6: the first round on the tree against the first on one of its paths."""
     whole, part = trace["generation.published"], trace["chain.published"]
-    committed = len(trace["generation.prefix"])
-    rows = trace["generation.plain_logits"][committed - 1 : committed + int(part[0]) - 1]
-    if any(_undecided(row, trace.tolerance) for row in rows):
+    asked = len(trace["generation.tokens"])
+    if any(_open(trace, place) for place in range(min(int(part[0]), asked + 1))):
         return
     if whole[0] < part[0]:
         message = "a superset of a tree accepted less"
@@ -184,6 +240,7 @@ def superset_never_shorter(trace: Trace) -> Iterator[Finding]:
     "chain.plain_heads",
     "generation.prefix",
     applies=_greedy,
+    proves=lambda trace: telling(trace["chain.plain_logits"], trace.tolerance),
 )
 def chain_is_chain(trace: Trace) -> Iterator[Finding]:
     """Clause R7: every round on a one-path tree, against a sequential verifier."""
@@ -226,6 +283,12 @@ def lawful_never_refused(trace: Trace) -> Iterator[Finding]:
         yield Finding("ROUND.LAWFUL_NEVER_REFUSED", message, {}, "a round", refusal)
 
 
+def _tells_frontiers(trace: Trace) -> bool:
+    last, within = len(trace["generation.prefix"]) - 1, trace.tolerance
+    target, heads = trace["chain.plain_logits"][last], trace["chain.plain_heads"][:, last]
+    return telling(target, within) and heads_apart(heads, within)
+
+
 @oracle(
     "ROUND.PREFILL_FRONTIER",
     "chain.frontier.target",
@@ -233,6 +296,7 @@ def lawful_never_refused(trace: Trace) -> Iterator[Finding]:
     "chain.plain_logits",
     "chain.plain_heads",
     "generation.prefix",
+    proves=_tells_frontiers,
 )
 def prefill_frontier(trace: Trace) -> Iterator[Finding]:
     """Clause R10: against the plain pass."""
@@ -252,15 +316,16 @@ def prefill_frontier(trace: Trace) -> Iterator[Finding]:
     "generation.published",
     "rounds.tokens",
     "rounds.published",
+    instead=(*_TOKENS, "generation.published", "rounds.tokens", "rounds.published"),
+    applies=_decided,
 )
 def generation_is_rounds(trace: Trace) -> Iterator[Finding]:
     """Clause R11. A greedy choice that rounding alone could exchange is not held against either."""
     code, message = "ROUND.GENERATION_IS_ROUNDS", "a generation is not what its rounds publish"
     expected, observed = trace["rounds.tokens"], trace["generation.tokens"]
-    if expected.shape == observed.shape and (expected != observed).any():
-        place = int((expected != observed).argmax())
-        row = trace["generation.plain_logits"][len(trace["generation.prefix"]) - 1 + place]
-        if _greedy(trace) and _undecided(row, trace.tolerance):
+    if expected.shape == observed.shape and _greedy(trace):
+        parted = np.flatnonzero(expected != observed)
+        if len(parted) and _open(trace, int(parted[0])):
             return
     found = list(equal(code, f"{message}: tokens", expected, observed, ("place",)))
     if not found:
@@ -271,11 +336,11 @@ def generation_is_rounds(trace: Trace) -> Iterator[Finding]:
 
 def _same_output(code: str, message: str, other: str, trace: Trace) -> Iterator[Finding]:
     """The first token at which two outputs part, unless rounding alone could part them."""
-    committed, plain = len(trace["generation.prefix"]), trace["generation.plain_logits"]
+    committed = len(trace["generation.prefix"])
     ours, theirs = trace[other].tolist(), trace["generation.tokens"].tolist()
     for place, (expected, observed) in enumerate(zip(ours, theirs, strict=False)):
         if expected != observed:
-            if not _undecided(plain[committed - 1 + place], trace.tolerance):
+            if not _open(trace, place):
                 where = {"position": committed + place}
                 yield Finding(code, message, where, expected, observed)
             return

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from medusa_oracles.judge import close, equal, oracle, same
+from medusa_oracles.heads import heads_apart
+from medusa_oracles.judge import close, equal, oracle, same, telling
 from medusa_oracles.tree import equal_mask, expected_tree, gather_rows
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray
 from medusa_spec.findings import Finding
@@ -72,7 +73,12 @@ def staged_row(trace: Trace) -> Iterator[Finding]:
     yield from equal("VERIFICATION.STAGED_ROW", message, expected, observed, ("row",))
 
 
-@oracle("VERIFICATION.PATH_LOGITS", "verification.logits", "plain.logits")
+@oracle(
+    "VERIFICATION.PATH_LOGITS",
+    "verification.logits",
+    "plain.logits",
+    proves=lambda trace: telling(trace["plain.logits"], trace.tolerance),
+)
 def path_logits(trace: Trace) -> Iterator[Finding]:
     """Clause V4."""
     yield from close(
@@ -85,7 +91,12 @@ def path_logits(trace: Trace) -> Iterator[Finding]:
     )
 
 
-@oracle("VERIFICATION.PATH_KV", "verification.kv", "plain.kv")
+@oracle(
+    "VERIFICATION.PATH_KV",
+    "verification.kv",
+    "plain.kv",
+    proves=lambda trace: telling(trace["plain.kv"], trace.tolerance),
+)
 def path_kv(trace: Trace) -> Iterator[Finding]:
     """Clause V5."""
     yield from close(
@@ -98,7 +109,12 @@ def path_kv(trace: Trace) -> Iterator[Finding]:
     )
 
 
-@oracle("VERIFICATION.HEAD_LOGITS", "verification.head_logits", "plain.head_logits")
+@oracle(
+    "VERIFICATION.HEAD_LOGITS",
+    "verification.head_logits",
+    "plain.head_logits",
+    proves=lambda trace: heads_apart(trace["plain.head_logits"], trace.tolerance),
+)
 def head_logits(trace: Trace) -> Iterator[Finding]:
     """Clause V6."""
     yield from close(

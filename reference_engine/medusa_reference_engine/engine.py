@@ -125,9 +125,7 @@ class ReferenceEngine:
         held = self._heads.load(HeadTensors.of(state, self._dtype, self._device))
         inputs = torch.as_tensor(hidden, dtype=self._dtype, device=self._device)
         residual, logits = self._heads.run(held, inputs)
-        own = None if held.projection is None else floats(held.projection)
-        kept = HeadState(floats(held.weight), floats(held.bias), floats(held.lm_head), own)
-        return HeadPass(floats(residual), floats(logits), kept, self._heads.count(held))
+        return HeadPass(floats(residual), floats(logits), _state(held), self._heads.count(held))
 
     def align_heads(self, tokens: IntArray, owned: BoolArray, heads: int) -> HeadAlignment:
         """Shifted labels of a batch `[B, S]`."""
@@ -212,8 +210,15 @@ class ReferenceEngine:
         rows = torch.arange(count, device=self._device)
         masks = [causal_mask(count, self._device)] * len(scratch.kv)
         inputs = torch.as_tensor(tokens, device=self._device)
-        logits, head_logits = self._model.read(inputs, rows, rows, masks, scratch)
-        return Forward(floats(logits), floats(head_logits), floats(scratch.kv))
+        hidden = self._model.decoder(inputs, rows, rows, masks, scratch)
+        logits, head_logits = self._model.logits(hidden)
+        return Forward(
+            floats(logits),
+            floats(head_logits),
+            floats(scratch.kv),
+            floats(hidden),
+            _state(self._model.held),
+        )
 
     def generate(
         self,
@@ -226,6 +231,11 @@ class ReferenceEngine:
     ) -> Decoded:
         """A whole generation of `how_many` tokens."""
         return self._round.generate(self, prefix, how_many, paths, topk, policy, end_of_sequence)
+
+
+def _state(held: HeadTensors) -> HeadState:
+    own = None if held.projection is None else floats(held.projection)
+    return HeadState(floats(held.weight), floats(held.bias), floats(held.lm_head), own)
 
 
 # Judging hundreds of mutants on one coordinate draws the same weights every time.

@@ -37,7 +37,7 @@ class HeadTensors:
 
 
 class HeadStage:
-    """Clauses H1 to H9."""
+    """Clauses H1 to H10."""
 
     def load(self, given: HeadTensors) -> HeadTensors:
         """The parameters that the heads hold once loaded: every block its own."""
@@ -54,6 +54,10 @@ class HeadStage:
             empty = hidden.new_zeros(0, *hidden.shape[:-1], held.lm_head.shape[0])
             return hidden.new_zeros(0, *hidden.shape), empty
         return torch.stack(states), self.stack(logits)
+
+    def decode(self, held: HeadTensors, hidden: Tensor) -> Tensor:
+        """Clause H10: what a pass of the target takes for its heads' logits, `[K, n, V]`."""
+        return self.run(held, hidden)[1]
 
     def residual(self, held: HeadTensors, head: int, hidden: Tensor) -> Tensor:
         """Clause H2 for one head: `[..., d]` to `[..., d]`."""

@@ -27,9 +27,11 @@ class Model:
         self, tokens: Tensor, positions: Tensor, rows: Tensor, masks: Sequence[Tensor], cache: Cache
     ) -> tuple[Tensor, Tensor]:
         """Target logits `[n, V]` and head logits `[K, n, V]` of one pass."""
-        hidden = self.decoder(tokens, positions, rows, masks, cache)
-        _, head_logits = self.heads.run(self.held, hidden)
-        return self.decoder.logits(hidden), head_logits
+        return self.logits(self.decoder(tokens, positions, rows, masks, cache))
+
+    def logits(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, of the hidden states `[n, d]` that a pass ends with."""
+        return self.decoder.logits(hidden), self.heads.decode(self.held, hidden)
 
 
 class VerificationStage:

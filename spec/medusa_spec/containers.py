@@ -173,8 +173,11 @@ def read_safetensors(path: Path) -> tuple[str, dict[str, Array]]:
         size = os.fstat(stream.fileno()).st_size - 8
         (length,) = struct.unpack("<Q", stream.read(8))
         # The text is a JSON string in here, whose quotation marks are escaped once more.
-        if length > min(size, 2 * SIZE_LIMIT):
+        if length > 2 * SIZE_LIMIT:
             rule = f"the head is {length:,} bytes; at most {2 * SIZE_LIMIT:,} are read"
+            raise InputError(source, "", rule)
+        if length > size:
+            rule = f"the head is {length:,} bytes, and the file ends after {size:,} of them"
             raise InputError(source, "", rule)
         head = parse_json(stream.read(length).decode(), source)
         text = head.pop(_METADATA, {}).get(_TEXT)

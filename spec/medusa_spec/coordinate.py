@@ -177,12 +177,11 @@ class Coordinate:
             prefix=prefix,
             prefix_length=len(prefix),
             ranking=None,
-            posterior=(),
         )
 
     def with_tree(self, paths: tuple[RankPath, ...]) -> Coordinate:
         """The same coordinate over another tree, unsteered; `expected` does not carry over."""
-        return replace(self, paths=paths, rounds=(None,), branching=None, expected={})
+        return replace(self, paths=paths, rounds=(None,), branching=None, posterior=(), expected={})
 
     def document(self) -> dict[str, Any]:
         """The coordinate as the plain document that `coordinate.schema.json` describes."""

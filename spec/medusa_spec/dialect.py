@@ -97,6 +97,6 @@ def dialect_from(document: Any, source: str) -> Dialect:
     dialect = Dialect(**given)
     for name in dialect.tolerated:
         if name not in dialect.reasons:
-            rule = f"{name} leaves something unjudged; reasons must say why it is lawful"
+            rule = f"{name} leaves rules unjudged, so reasons needs a sentence under {name}"
             raise InputError(source, "reasons", rule)
     return dialect

@@ -114,6 +114,10 @@ class Forward:
     """`[K, S, V]`"""
     kv: FloatArray
     """`[L, 2, H_kv, S, d_h]`"""
+    hidden: FloatArray | None = None
+    """`[S, d]`, what the heads read, and the base model's own head."""
+    state: HeadState | None = None
+    """The parameters with which they read it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class TraceFile:
 
     Arrays are bool, int64 or float64, whatever was stored. `dtype` is that of the engine's forward
     pass; `engine` has a `name` and perhaps a `version`. Whatever the `dialect`, the arrays are in
-    canonical form: whoever wrote them has normalised them.
+    canonical form: whoever wrote them has normalised them, as far as that can be done.
     """
 
     path: Path
@@ -76,6 +76,7 @@ class TraceFile:
             self.documents,
             self.generation,
             self.round,
+            self.dialect,
         )
 
 
@@ -176,7 +177,7 @@ def write_trace(
     except OSError as error:
         raise InputError(source, "", f"cannot be written: {error.strerror}") from None
     with written_whole(target) as stream:
-        _WRITERS[target.suffix](stream, text, arrays)
+        _WRITERS[target.suffix.lower()](stream, text, arrays)
 
 
 def _named(seen: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -220,6 +221,7 @@ def read_trace(path: str | os.PathLike[str]) -> TraceFile:
     file = Path(path)
     source = str(file)
     read = _reader(file)
+    _require_file(file)
     try:
         text, arrays = read(file)
     except OSError as error:
@@ -228,7 +230,7 @@ def read_trace(path: str | os.PathLike[str]) -> TraceFile:
         raise
     except Exception as error:
         # Rubbish makes a parser of a container raise anything.
-        kind = file.suffix[1:]
+        kind = file.suffix[1:].lower()
         why = f"{type(error).__name__}: {error}"[:REASON_LIMIT]
         raise InputError(source, "", f"not {kind}: {why}") from None
     header, coordinate, dialect = _parsed(source, text)
@@ -246,9 +248,16 @@ def read_trace(path: str | os.PathLike[str]) -> TraceFile:
 
 
 def _reader(file: Path) -> Callable[[Path], tuple[str, dict[str, Array]]]:
-    if file.suffix not in _READERS:
+    suffix = file.suffix.lower()
+    if suffix not in _READERS:
         raise InputError(str(file), "", f"is no trace file; those end in {' or '.join(_READERS)}")
-    return _READERS[file.suffix]
+    return _READERS[suffix]
+
+
+def _require_file(path: Path) -> None:
+    # Whoever opens a pipe waits for one who writes to it.
+    if os.path.lexists(path) and not path.is_file():
+        raise InputError(str(path), "", "is no regular file")
 
 
 def _parsed(source: str, text: str) -> tuple[dict[str, Any], Coordinate, Dialect]:
@@ -289,20 +298,25 @@ def _within(source: str, part: str) -> Iterator[None]:
 def trace_files(path: str | os.PathLike[str]) -> list[Path]:
     """The file itself, or a folder's trace files, `round-9` before `round-10`.
 
-    Raises `InputError` where there is no such file, or no trace in the folder.
+    Raises `InputError` where there is no such file, no trace in the folder, or something else by
+    the name of one.
     """
     folder = Path(path)
     if not folder.is_dir():
+        _require_file(folder)
         if not folder.exists():
             raise InputError(str(folder), "", "no such file or folder")
         _reader(folder)
         return [folder]
     try:
-        found = [file for file in folder.iterdir() if file.suffix in _READERS]
+        found = [file for file in folder.iterdir() if file.suffix.lower() in _READERS]
     except OSError as error:
         raise InputError(str(folder), "", f"cannot be read: {error.strerror}") from None
     # A name that begins with a dot is a file in the making, or a system's own.
-    found = [file for file in found if file.is_file() and not file.name.startswith(".")]
+    found = [file for file in found if not file.name.startswith(".")]
+    for file in found:
+        # A trace that is left out would be one less that can fail.
+        _require_file(file)
     if not found:
         raise InputError(str(folder), "", f"holds no trace: no {' and no '.join(_READERS)} file")
     return sorted(found, key=_natural)
@@ -310,4 +324,5 @@ def trace_files(path: str | os.PathLike[str]) -> list[Path]:
 
 def _natural(file: Path) -> tuple[list[int | str], str]:
     parts = re.split(r"([0-9]+)", file.name)
-    return [int(part) if part.isdecimal() else part for part in parts], file.name
+    # Between the numbers may stand digits of other scripts, which are no parts of these.
+    return [int(part) if part.isascii() and part.isdecimal() else part for part in parts], file.name

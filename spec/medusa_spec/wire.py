@@ -295,6 +295,7 @@ _BY_TYPE = {
 # Inside an answer they stay mappings, as the answer does.
 _BY_TYPE["Frontier"] = _record(Frontier, dict, _nullable)
 _BY_TYPE["HeadState"] = _record(HeadState, dict, _nullable)
+_BY_TYPE["HeadState | None"] = _BY_TYPE["HeadState"]
 
 _ARGUMENTS = {
     "document": _DOCUMENT,

@@ -130,20 +130,22 @@ class Here:
         return done
 
 
+@contextmanager
+def here(workers: int, begin: Callable[[Any], None], given: Any) -> Iterator[Here]:
+    """Stands in for `pool`."""
+    begin(given)
+    yield Here()
+
+
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let a run see these frozen coordinates alone, in this process."""
-
-    @contextmanager
-    def pool(workers: int, plan: Any) -> Iterator[Here]:
-        runner._begin(plan)
-        yield Here()
 
     def only(*names: str) -> None:
         few = [c for c in runner.frozen_coordinates() if c.name in names]
         assert len(few) == len(names)
         monkeypatch.setattr(runner, "frozen_coordinates", lambda: few)
-        monkeypatch.setattr(runner, "_pool", pool)
+        monkeypatch.setattr(runner, "pool", here)
         # A kill is enough: no other sight of a mutant is looked for.
         monkeypatch.setattr(runner, "PATIENCE", 0)
 
@@ -159,17 +161,10 @@ def check_here(
 ) -> Callable[..., Answer]:
     """Run `check` on two frozen coordinates, beside the miniatures; its worker is this process."""
 
-    @contextmanager
-    def pool(
-        *_: Any, initializer: Callable[..., None], initargs: tuple[Any, ...]
-    ) -> Iterator[Here]:
-        initializer(*initargs)
-        yield Here()
-
     few = [c for c in runner.frozen_coordinates() if c.name in ("six-node", "own-acceptance")]
     monkeypatch.setattr(check, "frozen_coordinates", lambda: few)
     monkeypatch.setattr(check, "random_coordinates", lambda *_: [])
-    monkeypatch.setattr(check, "ProcessPoolExecutor", pool)
+    monkeypatch.setattr(check, "pool", here)
     for name in MINIATURES:
         shutil.copy(Path(__file__).with_name(name), tmp_path)
     # What a run leaves here goes when this is undone, and its process with it.

@@ -44,12 +44,15 @@ MODULES = {
         ("fine:Motor", "fine has no attribute Motor"),
         ("fine:number", "is not callable"),
         ("fine:Engine", "makes no engine for the coordinate six-node: TypeError"),
-        ("fine:", "is neither module:attribute nor a trace file or folder"),
-        (":Engine", "is neither module:attribute nor a trace file or folder"),
+        ("fine:", "is not module:attribute"),
+        (":Engine", "is not module:attribute"),
+        ("fine.py:Engine", "names a file, not a module; did you mean fine:Engine?"),
+        ("gone.py:Engine", "cannot import gone.py: ModuleNotFoundError"),
         ("odd:Engine", "dialect: mask: 'striped' is not one of"),
-        ("unsaid:Engine", "slots leaves something unjudged; reasons must say why"),
+        ("unsaid:Engine", "slots leaves rules unjudged, so reasons needs a sentence under slots"),
         ("no-such-program", "is neither module:attribute, a trace file or folder, nor a program"),
         ("nowhere.npz", "nowhere.npz: no such file or folder"),
+        ("", "TARGET: is an empty word"),
     ],
 )
 def test_a_target_that_is_none_is_one_line(
@@ -60,6 +63,10 @@ def test_a_target_that_is_none_is_one_line(
     for name, text in MODULES.items():
         (tmp_path / f"{name}.py").write_text(text, "utf-8")
     assert said in refuse("check", target)
+
+
+def test_a_target_that_is_none_leaves_no_report(refuse: Refuse) -> None:
+    assert "no such" in refuse("check", "nowhere.npz", "--report", "new/report")
 
 
 def test_a_command_that_cannot_be_run_is_one_line(refuse: Refuse, tmp_path: Path) -> None:
@@ -92,8 +99,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
                 {name: value for name, value in held.items() if keep(name)},
                 generation=seen.generation,
                 round=seen.round,
-                engine={"name": "served", "version": "1.2"},
-                **{"dtype": "float64"} | more,
+                **{"dtype": "float64", "engine": {"name": "served", "version": "1.2"}} | more,
             )
         return tmp_path / folder
 
@@ -126,11 +132,20 @@ def test_traces_of_the_reference_engine_pass(call: Call, write: Any, suffix: str
     assert not any(entry["present"] or entry["calls"] for entry in document["capabilities"])
 
 
+def test_traces_of_the_current_folder_have_its_name(
+    call: Call, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write("served", engine=None)
+    monkeypatch.chdir(folder)
+    assert checked(call, ".")["target"]["name"] == "served"
+
+
 def test_traces_of_a_mutant_fail_with_their_cause(call: Call, write: Any) -> None:
     folder = write("served", "sibling-visible")
     document = checked(call, "served")
     assert document["verdict"] == "fail"
-    (finding,) = document["findings"]
+    # The last generation has another tree, whose buffers are in no file: it stands by itself.
+    (finding,) = (each for each in document["findings"] if each["generation"] < 2)
     assert (finding["code"], finding["reproduced"]) == ("TREE.MASK_IS_ANCESTRY", None)
     # The file in which it is, wherever it is replayed from.
     path = Path(finding["target"]["path"])
@@ -209,12 +224,11 @@ def test_only_the_contracts_that_are_asked_for_are_judged(check_here: Call) -> N
 def test_workers_of_their_own_give_the_same_result(
     check_here: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from concurrent.futures import ProcessPoolExecutor
-
     from medusa_conformance import check
+    from medusa_conformance.pool import pool
 
     here = json.loads(check_here("miniatures:SeesSiblings", "--json").out)
-    monkeypatch.setattr(check, "ProcessPoolExecutor", ProcessPoolExecutor)
+    monkeypatch.setattr(check, "pool", pool)
     monkeypatch.setattr(check, "CHUNK", 1)
     apart = json.loads(check_here("miniatures:SeesSiblings", "--json").out)
     for document in (here, apart):

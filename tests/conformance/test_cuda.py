@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from medusa_conformance.runner import (
-    SMALL,
     Setting,
     frozen_coordinates,
+    is_small,
     judge_coordinates,
     reference_factory,
 )
@@ -25,7 +25,7 @@ pytestmark = [
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_reference_engine_has_no_finding(dtype: Any) -> None:
     setting = Setting("cuda", dtype)
-    small = [coordinate for coordinate in frozen_coordinates() if coordinate.nodes <= SMALL]
+    small = [coordinate for coordinate in frozen_coordinates() if is_small(coordinate)]
     tally = judge_coordinates(reference_factory(setting), small, setting)
     assert tally.crashes == []
     assert [str(located.finding) for located in tally.findings] == []

@@ -83,6 +83,8 @@ def test_a_file_may_be_json_and_may_be_empty(tmp_path: Path) -> None:
         (f"{ENTRY}  expires: soon\n", "[0].expires: is no date of the form 2027-01-31"),
         (f"{ENTRY}  expires: 2027-02-30\n", "[0].expires: is no date of the form 2027-01-31"),
         (f"{ENTRY}  expires: 2027-01-31 12:00:00\n", "[0].expires: is no date of the form"),
+        (f"{ENTRY}  expires: 2999-W01-1\n", "[0].expires: is no date of the form 2027-01-31"),
+        (f"{ENTRY}  expires: '20270131'\n", "[0].expires: is no date of the form 2027-01-31"),
         (f"{ENTRY}  expires: 2027\n", "[0].expires: 2027 is not of type 'string'"),
         (ENTRY + ENTRY, "[1].invariant: TREE.SLOT is there twice"),
         ("invariant: TREE.SLOT\n", "is not of type 'array'"),

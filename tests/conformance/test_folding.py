@@ -108,11 +108,13 @@ def test_two_faults_have_two_causes(skip_broken_documents: Callable[[str], None]
             skip_broken_documents(one.contract)
         found = codes(judge_pair(one, other))
         expected = {DEEPER.get(m.id, (m.killer, ""))[0] for m in (one, other)}
+        if "ROUND.GENERATION_IS_ROUNDS" in found:
+            # A loop that is wrong over wrong stages may show as another than that of its stages.
+            expected = {code for code in expected if not code.startswith("ROUND.")}
         both += expected <= set(found)
         several += len(found) > 1
-    # The rest: a loop that is wrong over wrong stages shows as GENERATION_IS_ROUNDS alone, and a
-    # rule that is broken wherever a rule before it is says nothing of its own.
-    assert both >= 0.9 * PAIRS
+    # The rest: a rule that is broken wherever a rule before it is says nothing of its own.
+    assert both >= 0.95 * PAIRS
     assert several >= 0.95 * PAIRS
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import medusa_spec
+from medusa_spec.dialect import dialect_from
 from medusa_spec.registry import invariants
 
 ADAPTER, TEST = "medusa_adapter.py", "test_medusa.py"
@@ -105,6 +107,16 @@ def test_the_adapter_is_short(stub: Path) -> None:
     assert sum("#" in line or '"""' in line for line in lines) > 10
 
 
+def test_what_the_adapter_says_in_passing_is_true(stub: Path) -> None:
+    text = (stub / ADAPTER).read_text("utf-8")
+    (refusal,) = re.findall(
+        r"^from medusa_spec import Unsupported  # and (\w+)", text, re.MULTILINE
+    )
+    assert getattr(medusa_spec, refusal) is medusa_spec.Refused
+    (stride,) = re.findall(r'^ +#   "slots": (\d+),', text, re.MULTILINE)
+    assert dialect_from({"slots": int(stride)}, ADAPTER).slots == 10
+
+
 def test_untouched_it_is_inconclusive_and_says_what_to_do(
     stub: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +166,9 @@ def test_twenty_lines_connect_a_whole_engine(stub: Path, judged: Callable[[Path]
     code, document = judged(stub)
     assert (code, document["verdict"], document["findings"]) == (0, "pass", [])
     executed = {row["contract"] for row in document["invariants"] if row["executed"]}
-    assert executed == {"tree", "proposal", "verification", "posterior", "commit", "round"}
+    whole = {"tree", "proposal", "verification", "posterior", "commit", "round"}
+    # Its plain pass shows what decoding makes of its heads.
+    assert executed == whole | {"heads"}
 
 
 @pytest.mark.parametrize("present", [ADAPTER, TEST])

@@ -72,9 +72,10 @@ def test_a_case_for_each_invariant_in_the_suite_of_its_contract(
     report_documents: ModuleType,
 ) -> None:
     root = parsed(report_documents.passing())
-    assert [suite.get("name") for suite in root] == list(CONTRACTS)
+    assert [suite.get("name") for suite in root] == [*CONTRACTS, "verdict"]
     cases = [(c.get("classname"), c.get("name")) for c in root.iter("testcase")]
-    assert cases == [(f"medusa.{i.contract}", code) for code, i in invariants().items()]
+    rules = [(f"medusa.{i.contract}", code) for code, i in invariants().items()]
+    assert cases == [*rules, ("medusa.verdict", "VERDICT")]
     assert (root.get("failures"), root.get("errors")) == ("0", "0")
     assert all(len(element) == 0 for element in root.iter("testcase"))
 
@@ -133,10 +134,43 @@ def test_an_engine_without_an_answer_is_an_error(report_documents: ModuleType) -
     root = parsed(report_documents.inconclusive())
     code = "COMMIT.SOURCE_ROWS"
     assert outcome(root, "commit", code) == ("error", "incompetent", "verify hung")
-    text = case(root, "commit", code)[0].text or ""
-    assert "hang in verify on a31-nine-row (57 times): no reply within 10 s" in text
-    assert (root.get("failures"), root.get("errors")) == ("0", "20")
+    hang = "verify on a31-nine-row"
+    assert outcome(root, "crashes", hang) == ("error", "hang", "no reply within 10 s")
+    text = case(root, "crashes", hang)[0].text
+    assert text == "hang in verify on a31-nine-row (57 times): no reply within 10 s"
+    left = sum(i.contract in ("verification", "commit") for i in invariants().values())
+    incidents = len(report_documents.inconclusive()["incidents"])
+    assert (root.get("failures"), root.get("errors")) == ("0", str(left + incidents + 1))
     assert "commit" not in {p.get("name") for p in root.iter("property")}
+
+
+def test_a_run_that_failed_by_what_nobody_asked_for_is_not_green(
+    report_documents: ModuleType,
+) -> None:
+    code = "ROUND.LAWFUL_NEVER_REFUSED"
+    refused = report_documents.finding(code, message="no room, it said")
+    document = report_documents.check("fail", findings=[refused])
+    document["contracts"] = [row for row in document["contracts"] if row["contract"] == "tree"]
+    document["invariants"] = [row for row in document["invariants"] if row["contract"] == "tree"]
+    root = parsed(document)
+    assert (root.get("failures"), root.get("errors")) == ("1", "0")
+    tag, kind, message = outcome(root, "verdict", "VERDICT")
+    assert (tag, kind) == ("failure", "fail")
+    assert message.startswith("FAIL  ")
+    text = case(root, "verdict", "VERDICT")[0].text or ""
+    assert code in text
+    assert "no room, it said" in text
+
+
+def test_a_run_without_a_verdict_is_not_green(report_documents: ModuleType) -> None:
+    crash = report_documents.incident("crash", "compile_tree", "six-node", "RuntimeError: boom")
+    root = parsed(report_documents.check("inconclusive", incidents=[crash]))
+    boom = ("error", "crash", "RuntimeError: boom")
+    assert outcome(root, "crashes", "compile_tree on six-node") == boom
+    assert outcome(root, "verdict", "VERDICT")[:2] == ("error", "inconclusive")
+    nothing = report_documents.check("inconclusive", dict.fromkeys(invariants(), "not-exercised"))
+    root = parsed(nothing)
+    assert (root.get("failures"), root.get("errors")) == ("0", "1")
 
 
 def test_mutants_are_a_suite(report_documents: ModuleType) -> None:
@@ -176,6 +210,7 @@ def test_characters_that_xml_does_not_have(report_documents: ModuleType, letter:
 def test_any_document(report_documents: ModuleType, data: st.DataObject) -> None:
     document = data.draw(report_documents.documents())
     root = parsed(document)
-    assert len(list(root.iter("testcase"))) == len(invariants())
+    more = len(document["incidents"]) + 1
+    assert len(list(root.iter("testcase"))) == len(invariants()) + more
     bad = sum(row["status"] in ("fail", "unexpected-pass") for row in document["invariants"])
-    assert root.get("failures") == str(bad)
+    assert root.get("failures") == str(bad + (document["verdict"] == "fail"))

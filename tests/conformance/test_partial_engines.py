@@ -102,10 +102,12 @@ def test_it_is_judged_for_its_own_stages_alone(name: str) -> None:
 @pytest.mark.parametrize(
     ("stages", "rules"),
     [
-        ("node_count verify commit cache forward", 0),
-        ("prefill", 1),
+        ("node_count verify commit cache", 0),
+        ("prefill forward", 1),
         ("label", 2),
         ("propose", 4),
+        # Its length and end, and by tokens alone: another tree, a part of it, a used engine.
+        ("generate", 5),
         ("compile_tree", 9),
         ("admit", 12),
         ("select", 13),
@@ -149,3 +151,17 @@ def test_each_stage_is_missed_once() -> None:
 def test_a_black_box_begins_behind_another_generation() -> None:
     tally = judged({"generate", "forward"}, "restart-reuses-same-length-prompt", ["six-node"])
     assert tally.failed["ROUND.RESTARTABLE"]
+
+
+@pytest.mark.parametrize(
+    ("mutant", "name", "code"),
+    [
+        ("causal-triangle-for-tree", "earlier-alike", "ROUND.TREE_INDEPENDENT"),
+        ("wide-tree-capped", "own-acceptance", "ROUND.SUPERSET_NEVER_SHORTER"),
+        ("restart-reuses-same-length-prompt", "six-node", "ROUND.RESTARTABLE"),
+    ],
+)
+def test_a_black_box_without_a_plain_pass_is_found_out_by_its_tokens(
+    mutant: str, name: str, code: str
+) -> None:
+    assert judged({"generate"}, mutant, [name]).failed[code]

@@ -211,12 +211,15 @@ def test_colours_stand_out_from_both_backgrounds() -> None:
 def test_marks_frame_what_they_name(six_node: dict[str, Any]) -> None:
     text = ElementTree.tostring(picture(six_node, Marks(row=4, key=1, path=2)))
     svg = ElementTree.fromstring(text)
-    row, key, path = group(svg, "marks").findall(f"{SVG}rect")
+    row, key, cell, path = group(svg, "marks").findall(f"{SVG}rect")
     assert len(group(svg, "marks").findall(f"{SVG}path[@class='flag']")) == 3
     cells = dict(zip(drawn_mask(svg), group(svg, "mask").findall(f"{SVG}rect"), strict=False))
     # A cell stands a pixel inside its line and its column.
     assert number(row, "y") == number(cells[4, 1], "y") - 1
     assert number(key, "x") == number(cells[4, 1], "x") - 1
+    # Where the two cross, the cell has a frame of its own.
+    assert (number(cell, "x"), number(cell, "y")) == (number(key, "x"), number(row, "y"))
+    assert number(cell, "width") == number(key, "width") == number(cell, "height")
     retrieved = group(svg, "retrieval").findall(f"{SVG}g")[2]
     for box in retrieved.findall(f"{SVG}rect"):
         assert number(path, "x") <= number(box, "x")
@@ -225,6 +228,24 @@ def test_marks_frame_what_they_name(six_node: dict[str, Any]) -> None:
     plain = ElementTree.tostring(picture(six_node), encoding="unicode")
     assert "mark" not in plain
     assert "<style" not in plain
+
+
+def test_a_small_tree_has_a_narrow_picture(six_node: dict[str, Any]) -> None:
+    two = six_node | {
+        "nodes": 2,
+        "paths": [[0]],
+        "parents": [-1, 0],
+        "tree_indices": [0, 1],
+        "attention_mask": [[1, 0], [1, 1]],
+        "position_ids": [0, 1],
+        "retrieve_indices": [[0, 1]],
+    }
+    svg = picture(two)
+    words = [text.text or "" for text in svg.iter("text")]
+    for line in ("attention mask:", "row sees column", "retrieval canonical · sentinel -1"):
+        assert line in words
+    # A telephone is 390 pixels wide.
+    assert number(svg, "width") < 390
 
 
 def test_self_contained(tmp_path: Path, six_node: dict[str, Any]) -> None:

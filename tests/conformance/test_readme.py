@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -27,15 +28,14 @@ from medusa_spec.documents import load_document
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-FENCE = re.compile(r"^```([a-z]+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TIMES = re.compile(r"\b\d+\.\d+ ?s( \(\d+:\d\d:\d\d\))?$", re.MULTILINE)
 
 # Installed, the plugin is there already; from a checkout it must be named.
 PLUGIN = "-p no:medusa -p medusa_conformance.pytest_plugin"
 
-WALK = "Point it at your engine"
-WALKED = FENCE.findall(README.split(f"## {WALK}\n")[1].split("\n## ")[0])
-"""The blocks of the walk-through, which go on where the one before them ended."""
+# No package: what the pictures are made of, too.
+WALK = run_path(str(ROOT / "docs" / "walk_through.py"))
+FENCE, WALKED = WALK["FENCE"], WALK["blocks"]()
 
 BLOCKS = [text for kind, text in FENCE.findall(README) if kind == "console"]
 ALONE = [text for text in BLOCKS if ("console", text) not in WALKED]
@@ -74,21 +74,6 @@ def run(block: str, folder: Path) -> tuple[str, Path]:
     return TIMES.sub("T s", done.stdout.decode("utf-8")), Path(ended.read_text("utf-8").strip())
 
 
-def edit(diff: str, folder: Path) -> None:
-    """Change the file that a diff names: its lines that go, each hunk once, for those that come."""
-    head, *hunks = diff.split("@@\n")
-    path = folder / head.removeprefix("--- ").strip()
-    text = path.read_text("utf-8")
-    for hunk in hunks:
-        old, new = (
-            "".join(line[1:] for line in hunk.splitlines(True) if line[0] in signs)
-            for signs in ("- ", "+ ")
-        )
-        assert text.count(old) == 1
-        text = text.replace(old, new)
-    path.write_text(text, "utf-8")
-
-
 def added(diff: str) -> int:
     return sum(line.startswith("+") for line in diff.splitlines())
 
@@ -106,12 +91,9 @@ def test_the_walk_through_ends_as_it_is_shown(tmp_path: Path) -> None:
         if kind == "console":
             said, folder = run(text, folder)
             assert said == printed(text)
-        elif kind == "diff":
-            edit(text, tmp_path)
-            connected += added(text) if "medusa_adapter.py" in text else 0
         else:
-            name = text.splitlines()[0].removeprefix("# ")
-            (tmp_path / name).write_text(text, "utf-8")
+            WALK["follow"](kind, text, tmp_path)
+            connected += added(text) if "medusa_adapter.py" in text.splitlines()[0] else 0
     assert {kind for kind, _ in WALKED} == {"console", "diff", "python"}
     assert 0 < connected <= 20
 

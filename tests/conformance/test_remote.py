@@ -50,8 +50,11 @@ for line in sys.stdin:
     elif command == "stop":
         if "session" not in request:
             break
-        sessions.remove(request["session"])
-        send(id=number, answer={{}})
+        if request["session"] in sessions:
+            sessions.remove(request["session"])
+            send(id=number, answer={{}})
+        else:
+            send(id=number, error="it is not there any more")
     elif request["stage"] == "label":
         send(id=number, answer={{"pid": os.getpid(), "sessions": sessions}})
     else:
@@ -153,6 +156,21 @@ def test_a_session_that_nobody_holds_is_stopped(start: Start) -> None:
     assert kept.label(COORDINATE.policy)["sessions"] == [1]
     other = engine_of(remote)
     assert other.label(COORDINATE.policy)["sessions"] == [1, 3]
+
+
+def test_a_session_that_cannot_be_stopped_is_an_incident(start: Start) -> None:
+    remote = start("sessions.clear()\nsend(id=number, answer=21)")
+    kept, dropped = engine_of(remote), engine_of(remote)
+    pid = pid_of(kept)
+    dropped.node_count([1])
+    del dropped
+    with pytest.raises(Incident) as caught:
+        kept.label(COORDINATE.policy)
+    incident = caught.value
+    said = ("crash", "stop", "it is not there any more", True)
+    assert (incident.kind, incident.stage, incident.text, incident.asked) == said
+    # It is told once, and the process goes on.
+    assert pid_of(kept) == pid
 
 
 def test_one_process_serves_many_engines(start: Start) -> None:

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import pytest
 
 from medusa_conformance import render
+from medusa_conformance.cli_common import progress_bar
 from medusa_conformance.expected import Outcome
 from medusa_conformance.finding_text import difference_text
 from medusa_conformance.render_check import FATES, UNTRACED, checked
@@ -104,9 +105,10 @@ def test_the_first_line_says_nothing_that_is_not_known(
 
 
 def test_the_verdict_names_no_stages(lines: Call, report_documents: ModuleType) -> None:
-    verdict, rules = lines(report_documents.failing())[-2], len(invariants())
-    assert verdict.startswith(f"FAIL  47 of {rules} invariants executed on 89 coordinates;")
-    assert verdict.endswith(f" {rules - 47} not exercised, for the reasons above.")
+    verdict = lines(report_documents.failing())[-2]
+    rules, without = len(invariants()), len(report_documents.idle(*report_documents.IDLE))
+    assert verdict.startswith(f"FAIL  {rules - without} of {rules} invariants executed on 89 ")
+    assert verdict.endswith(f" {without} not exercised, for the reasons above.")
 
 
 def test_a_finding_in_a_trace_names_its_file(
@@ -165,3 +167,18 @@ def test_what_comes_next_can_be_pasted(folder: str, call: Call) -> None:
     (command,) = re.findall(r"^2\. (.+)$", answer.out, re.MULTILINE)
     go = [] if folder == "." else ["cd", folder, "&&"]
     assert shlex.split(command) == [*go, "medusa-oracles", "check", "medusa_adapter:Engine"]
+
+
+def test_a_folder_is_no_option(call: Call) -> None:
+    answer = call("init", "--", "-x")
+    assert "2. cd ./-x && medusa-oracles check medusa_adapter:Engine" in answer.out
+
+
+def test_the_name_of_an_engine_is_no_markup_of_the_progress_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress_bar("asking [/red]") as progress:
+        progress("evil [/b]\x1b[2J", 1, 2)
+    shown = capsys.readouterr().err
+    assert "evil [/b]\\x1b[2J" in shown

@@ -203,7 +203,7 @@ def test_without_scripts_nothing_is_missing_but_comfort(browser: Any, pages: Pat
         hidden = "document.querySelector({!r}).checkVisibility()"
         assert not browser.value(hidden.format(".filter"))
         assert not browser.value(hidden.format("#finding-1 .copy"))
-        assert len(browser.value(SHOWN)) == 82
+        assert len(browser.value(SHOWN)) == 83
         browser.click("#finding-1 details summary")
         assert browser.value("document.querySelector('#finding-1 details').open")
     finally:

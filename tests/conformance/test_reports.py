@@ -1,4 +1,4 @@
-"""A report's folder: made before the run, whole after it, and never two runs at once."""
+"""A report's folder: looked for before the run, whole after it, and never two runs at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from medusa_conformance import reports
 from medusa_conformance.html import html
 from medusa_conformance.junit import junit
-from medusa_conformance.reports import open_report, write_report
+from medusa_conformance.reports import require_room, write_report
 from medusa_spec import InputError
 from medusa_spec.documents import schema_errors
 
@@ -98,7 +98,40 @@ def test_a_file_in_the_folders_place_is_one_error(tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.write_text("kept")
     with pytest.raises(InputError, match=r"taken: cannot be made"):
-        open_report(taken)
-    with pytest.raises(InputError, match=r"report: cannot be made"):
-        open_report(taken / "report")
+        require_room(taken)
+    with pytest.raises(InputError, match=r"taken: cannot be made: File exists"):
+        require_room(taken / "report")
     assert taken.read_text() == "kept"
+
+
+def test_looking_for_room_leaves_nothing(tmp_path: Path) -> None:
+    require_room(tmp_path / "new" / "report")
+    assert list(tmp_path.iterdir()) == []
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    require_room(kept)
+    assert list(kept.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["junit.xml", "report.html", "report.json"])
+def test_a_folder_in_a_files_place_is_found_before_anything_is_written(
+    tmp_path: Path, document: Documents, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(InputError, match=f"{name}: cannot be written: it is a folder"):
+        require_room(tmp_path)
+    with pytest.raises(InputError, match=f"{name}: cannot be written: it is a folder"):
+        write_report(tmp_path, document("TREE.SLOT"))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_folder_in_a_findings_place_spoils_no_older_report(
+    tmp_path: Path, document: Documents
+) -> None:
+    write_report(tmp_path, document())
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    (tmp_path / "findings" / "02-TREE.SLOT.json").mkdir()
+    with pytest.raises(InputError, match=r"02-TREE.SLOT.json: cannot be written: it is a folder"):
+        write_report(tmp_path, document("TREE.MASK_IS_ANCESTRY", "TREE.SLOT"))
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    assert [path.name for path in (tmp_path / "findings").iterdir()] == ["02-TREE.SLOT.json"]

@@ -234,7 +234,8 @@ def test_a_refused_round_fails_whatever_the_contracts() -> None:
         stages = Stages(commit=RefusesWideTrees)
         return ReferenceEngine.seeded(coordinate.model, coordinate.heads, capacity, stages=stages)
 
-    setting = Setting("cpu", "float64", ("tree",))
+    # Those of a tree ask for no round.
+    setting = Setting("cpu", "float64", ("posterior",))
     tally = judge_coordinates(factory, [load("six-node")], setting)
     assert set(tally.failed) == {"ROUND.LAWFUL_NEVER_REFUSED"}
     assert tally.findings[0].finding.observed == "no"

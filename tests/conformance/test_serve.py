@@ -118,7 +118,7 @@ def test_lists_and_missing_fields_are_taken_as_they_are(served: Serve) -> None:
             "    def __init__(self, coordinate, capacity):\n"
             "        self.model, self.capacity = coordinate.model, capacity\n"
             "    def compile_tree(self, paths, topk, order, sentinel):\n"
-            "        return {'slots': [0, 1 + topk], 'paths': [[], *paths], 'more': object()}\n"
+            "        return {'slots': [0, 1 + topk], 'paths': [[], *paths], 'mask': None}\n"
             "    def prefill(self, tokens):\n"
             "        return SimpleNamespace(target=[0.5] * self.model.vocabulary, heads=None)\n"
             "    def label(self, policy):\n"
@@ -253,7 +253,7 @@ def test_an_exception_is_told_in_one_line(served: Serve) -> None:
         engine.prefill([1])
     with pytest.raises(Unsupported, match=r"^no forward$"):
         engine.forward([1])
-    with pytest.raises(Incident, match=r"^crash in propose: TypeError: dict has no field of Prop"):
+    with pytest.raises(Incident, match=r"^crash in propose: TypeError: 'tabel' is no field of"):
         engine.propose({}, {}, 1, -1)
     with pytest.raises(Incident, match=r"^crash in label: reply: answer\.claim: NaN is no JSON"):
         engine.label(COORDINATE.policy)

@@ -83,6 +83,21 @@ def stands_at_its_threshold(c: Coordinate) -> bool:
     return policy.mode == "fast-typical" and uniform and threshold == row
 
 
+def begins_alike(c: Coordinate) -> bool:
+    """Two tokens or more are the same, and both prefixes go on otherwise."""
+    if c.earlier is None:
+        return False
+    pairs = zip(c.earlier.prefix, c.prefix, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), 0) >= 2
+
+
+def reparented(c: Coordinate) -> bool:
+    if c.earlier is None or c.earlier.paths == c.paths:
+        return False
+    before, now = ([(len(p), p[-1]) for p in each.paths] for each in (c.earlier, c))
+    return sorted(before) == sorted(now)
+
+
 ODDITIES: dict[str, Callable[[Coordinate], Any]] = {
     "token 0 in the prefix": lambda c: 0 in c.prefix,
     "token 0 as the root": lambda c: c.ranking and c.ranking.root == 0,
@@ -90,6 +105,8 @@ ODDITIES: dict[str, Callable[[Coordinate], Any]] = {
     "one prefix token": lambda c: len(c.prefix) == 1,
     "no path": lambda c: not c.paths,
     "no head": lambda c: c.heads == 0,
+    "five heads": lambda c: c.heads == 5,
+    "five levels": lambda c: any(len(path) == 5 for path in c.paths),
     "idle heads": lambda c: c.heads > max(map(len, c.paths), default=0),
     "one level": lambda c: len(c.paths) > 1 and {*map(len, c.paths)} == {1},
     "a chain": lambda c: len(c.paths) > 1 and len(leaves(c.paths)) == 1,
@@ -108,6 +125,8 @@ ODDITIES: dict[str, Callable[[Coordinate], Any]] = {
     "greedy": lambda c: c.policy.mode == "greedy",
     "fast typical": lambda c: c.policy.mode == "fast-typical",
     "temperature 1": lambda c: c.policy.temperature == 1.0,
+    "temperature below 0.2": lambda c: 0.0 < c.policy.temperature < 0.2,
+    "temperature above 1.5": lambda c: c.policy.temperature > 1.5,
     "another temperature": lambda c: c.policy.temperature not in (0.0, 1.0),
     "alpha above epsilon": lambda c: c.policy.alpha > c.policy.epsilon,
     "alpha below epsilon": lambda c: c.policy.alpha < c.policy.epsilon,
@@ -118,6 +137,9 @@ ODDITIES: dict[str, Callable[[Coordinate], Any]] = {
     "as many key heads as heads": lambda c: c.model.kv_heads == c.model.attention_heads,
     "grouped heads": lambda c: 1 < c.model.kv_heads < c.model.attention_heads,
     "one key head": lambda c: c.model.kv_heads == 1,
+    "four key heads": lambda c: c.model.kv_heads == 4,
+    "five layers": lambda c: c.model.layers == 5,
+    "heads of three blocks": lambda c: c.model.head_blocks == 3,
     "heads without blocks": lambda c: c.model.head_blocks == 0,
     "heads of two blocks": lambda c: c.model.head_blocks == 2,
     "shared projection": lambda c: c.model.projection == "shared",
@@ -141,6 +163,8 @@ ODDITIES: dict[str, Callable[[Coordinate], Any]] = {
     "an earlier prefix of as many tokens": lambda c: (
         c.earlier and c.earlier.prefix != c.prefix and len(c.earlier.prefix) == len(c.prefix)
     ),
+    "an earlier prefix that begins alike": begins_alike,
+    "an earlier tree of the same slots under other parents": reparented,
     "the legacy variant": lambda c: c.source.variant == "legacy",
 }
 

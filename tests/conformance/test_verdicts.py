@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+import medusa_manifests
 from medusa_conformance.incident import Incident, IncidentKind
 from medusa_conformance.isolation import Record
-from medusa_conformance.line import Crash
+from medusa_conformance.line import Crash, Line
 from medusa_conformance.remote import Description
 from medusa_conformance.runner import Tally
 from medusa_conformance.targets import TRIES, Described, Guarded
@@ -18,6 +19,7 @@ from medusa_conformance.verdicts import incidents, invariant_rows, stage_of, ver
 from medusa_manifests import load
 from medusa_oracles import oracles
 from medusa_spec.dialect import CANONICAL
+from medusa_spec.errors import Refused, Unsupported
 from medusa_spec.findings import Verdict
 from medusa_spec.registry import CONTRACTS
 from medusa_spec.stages import STAGES
@@ -134,6 +136,28 @@ def test_an_incident_is_never_a_pass() -> None:
     assert verdict(idle, invariant_rows(idle, CONTRACTS, ()), ()) is Verdict.INCONCLUSIVE
 
 
+def test_what_nobody_asked_for_fails_a_run_unless_it_is_expected() -> None:
+    code = "ROUND.LAWFUL_NEVER_REFUSED"
+    seen = tally(executed=Counter({"TREE.SLOT": 3}), failed=Counter({code: 3}))
+    rows = invariant_rows(seen, ("tree",), ())
+    assert verdict(seen, rows, ()) is Verdict.FAIL
+    assert verdict(seen, rows, ({"code": code, "outcome": "as-expected"},)) is Verdict.PASS
+    other = ({"code": "TREE.SLOT", "outcome": "not-exercised"},)
+    assert verdict(seen, rows, other) is Verdict.FAIL
+
+
+@pytest.mark.parametrize("no", [Unsupported("no [/x] room"), Refused("no [/x] room")])
+def test_where_no_engine_is_to_be_had_its_stages_are_there(no: Exception) -> None:
+    within = medusa_manifests.tolerance("float64"), medusa_manifests.tolerance("policy")
+    line = Line(COORDINATE, guarded(Scripted(start=no), "compile_tree", "node_count"), *within)
+    list(line.run(("tree",)))
+    seen = Tally(record=line.record)
+    said = "start is not supported: no [/x] room"
+    assert row(seen, "TREE.SLOT") == ("not-exercised", said)
+    assert row(seen, "TREE.NODE_COUNT") == ("not-exercised", said)
+    assert row(seen, "HEADS.OFFSET")[1] == "the engine has no align_heads"
+
+
 # The guard
 
 
@@ -160,8 +184,9 @@ class Scripted:
         return lambda *_: self.meet(stage)
 
 
-def guarded(remote: Any) -> Guarded:
-    said = Description("any", None, "any", frozenset({"verify", "select"}), {}, "list")
+def guarded(remote: Any, *stages: str) -> Guarded:
+    has = frozenset(stages or ("verify", "select"))
+    said = Description("any", None, "any", has, {}, "list")
     return Guarded(remote, Described(said, CANONICAL))
 
 

@@ -64,8 +64,11 @@ def records(kind: type) -> st.SearchStrategy[Any]:
     """Values of a dataclass of the stages, some of whose fields were not observed."""
 
     def field(declared: str) -> st.SearchStrategy[Any]:
-        if declared in ("Frontier", "HeadState"):
-            return records({"Frontier": Frontier, "HeadState": HeadState}[declared])
+        nested = {"Frontier": Frontier, "HeadState": HeadState}.get(
+            declared.removesuffix(" | None")
+        )
+        if nested is not None:
+            return records(nested)
         return st.none() | (arrays if "Array" in declared else BY_TYPE[declared])
 
     return st.fixed_dictionaries({f.name: field(str(f.type)) for f in fields(kind)}).map(

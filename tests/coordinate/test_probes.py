@@ -19,21 +19,22 @@ from medusa_spec.loading import source_pin
 @pytest.fixture
 def document(coordinate: Any) -> Any:
     """One that every probe can break."""
-    earlier = Generation((1, 2), ((0,), (0, 1)))
-    ranking = Ranking(7, ((1, 2, 3), (4, 5, 6), (7, 8, 9)))
+    earlier = Generation((1, 2, 3), ((0,), (0, 1)))
+    # Long enough for three different places in every list.
+    chain = ((0,), (0, 1), (0, 1, 2), (0, 1, 2, 0))
+    ranking = Ranking(7, ((1, 2, 3), (4, 5, 6), (7, 8, 9), (1, 5, 9), (2, 4, 6)))
     source = replace(coordinate().source, files=dict(list(source_pin()["files"].items())))
-    lawful = coordinate(earlier=earlier, ranking=ranking, heads=3)
+    lawful = coordinate(earlier=earlier, ranking=ranking, heads=5, paths=chain)
     names = [name for name in source.files if "legacy" not in name]
     files = {name: source.files[name] for name in names}
     return replace(lawful, source=replace(source, files=files)).document()
 
 
-@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe[0].__name__.strip("_"))
+@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
 def test_a_probe_breaks_one_rule(probe: Any, document: Any) -> None:
-    corrupt, fits = probe
     assert derive_violations(document) == frozenset()
-    assert fits(document)
-    corrupt(document)
+    assert probe.fits(document)
+    probe.corrupt(document)
     broken = derive_violations(document)
     assert len(broken) == 1
     if not list(schema_errors(document, "coordinate")):
@@ -44,6 +45,13 @@ def test_a_probe_works_on_its_own_copy(document: Any) -> None:
     original = deepcopy(document)
     assert len(list(unlawful_documents(document))) == len(PROBES)
     assert document == original
+
+
+def test_one_place_is_not_probed_thrice(coordinate: Any) -> None:
+    document = coordinate(paths=((0,),), prefix=(7,), prefix_length=1, heads=1).document()
+    broken = list(unlawful_documents(document))
+    assert all(one not in broken[:number] for number, one in enumerate(broken))
+    assert [one["prefix"] for one in broken].count([document["model"]["vocabulary"]]) == 1
 
 
 def test_what_a_document_lacks_is_not_broken(coordinate: Any) -> None:

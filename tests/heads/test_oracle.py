@@ -55,6 +55,7 @@ def trace(request: Any, coordinate: Any) -> Trace:
     altered["bias"][1] += 1.0
     tokens = generator.integers(0, v, (B, S))
     owned = generator.random((B, S)) < 0.5
+    rows = generator.normal(size=(5, d))
     labels = np.full((K, B, S), -100)
     kept = np.zeros((K, B, S), np.bool_)
     for head in range(K):
@@ -64,6 +65,10 @@ def trace(request: Any, coordinate: Any) -> Trace:
     arrays = {
         **{f"heads.given.{name}": value for name, value in given.items()},
         **{f"heads.state.{name}": value for name, value in given.items()},
+        **{f"plain.state.{name}": value for name, value in given.items()},
+        "plain.hidden": rows,
+        "plain.logits": np.einsum("ri,vi->rv", rows, given["lm_head"]),
+        "plain.head_logits": _run(given, rows, own)[1],
         "heads.hidden": hidden,
         "heads.residual": residual,
         "heads.logits": logits,
@@ -113,6 +118,8 @@ CASES: dict[str, Callable[[Trace], dict[str, Any]]] = {
             [t["heads.altered_logits"][:2], t["heads.altered_logits"][2:] + 1.0]
         )
     },
+    # Decoding stacks them in reverse; applied alone they are right.
+    "HEADS.DECODES_AS_APPLIED": lambda t: {"plain.head_logits": t["plain.head_logits"][::-1]},
 }
 
 
@@ -185,3 +192,39 @@ def test_another_shape_is_said_and_nothing_is_multiplied_out(
 ) -> None:
     code = {"residual": "HEADS.RESIDUAL_FORM", "logits": "HEADS.SHAPES"}[name]
     assert code in fired(trace, {f"heads.{name}": trace[f"heads.{name}"][:, :1]})
+
+
+def test_heads_of_decoding_read_what_the_base_head_reads(trace: Trace, fired: Any) -> None:
+    # Of a hidden state that is not the one shown, base model and heads say something else.
+    for name in ("plain.logits", "plain.hidden"):
+        assert fired(trace, {name: trace[name] * 1.01}) == {"HEADS.DECODES_AS_APPLIED"}
+
+
+def test_rows_that_were_not_read_are_not_made_up(trace: Trace, fired: Any) -> None:
+    for name in ("plain.logits", "plain.head_logits"):
+        changed = trace[name][..., :-1, :]
+        assert fired(trace, {name: changed}) == {"HEADS.DECODES_AS_APPLIED"}
+
+
+def test_a_state_without_the_projections_of_its_heads_proves_nothing(trace: Trace) -> None:
+    bare = {k: v for k, v in trace.arrays.items() if k != "plain.state.projection"}
+    shared = trace.coordinate.model.projection == "shared"
+    judgement = judge(replace(trace, arrays=bare))
+    assert judgement.findings == ()
+    assert ("HEADS.DECODES_AS_APPLIED" in judgement.executed) == shared
+
+
+def test_heads_of_decoding_that_cannot_be_told_apart_prove_nothing(trace: Trace) -> None:
+    # Freshly made ones: all of their blocks add the same, and all project alike.
+    arrays = dict(trace.arrays)
+    for name in ("weight", "bias", "projection"):
+        if f"plain.state.{name}" in arrays:
+            arrays[f"plain.state.{name}"] = np.repeat(trace[f"plain.state.{name}"][:1], K, axis=0)
+    arrays["plain.head_logits"] = np.repeat(trace["plain.head_logits"][:1], K, axis=0)
+    fresh = judge(replace(trace, arrays=arrays))
+    assert fresh.findings == ()
+    assert "HEADS.DECODES_AS_APPLIED" not in fresh.executed
+    # What breaks the rule even so is heard.
+    arrays["plain.head_logits"] = arrays["plain.head_logits"] + 1.0
+    (finding,) = judge(replace(trace, arrays=arrays)).findings
+    assert finding.code == "HEADS.DECODES_AS_APPLIED"

@@ -58,6 +58,15 @@ OURS = {
     "padded-batch",
     "two-turns",
     "empty-head",
+    "crosses-128",
+    "crosses-256",
+    "earlier-alike",
+    "likelihood-product",
+    "regular-8-8",
+    "six-deep",
+    "twelve-ranks",
+    "twenty-deep",
+    "wide-vocabulary",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from medusa_conformance.runner import SMALL, frozen_coordinates
+from medusa_conformance.runner import frozen_coordinates, is_small
 from medusa_spec import Coordinate
 
 
@@ -21,5 +21,5 @@ def small_coordinates() -> list[Coordinate]:
 
     Trees that have all there is to corrupt come first, the small ones among them before others.
     """
-    small = [coordinate for coordinate in frozen_coordinates() if coordinate.nodes <= SMALL]
+    small = [coordinate for coordinate in frozen_coordinates() if is_small(coordinate)]
     return sorted(small, key=lambda coordinate: (coordinate.nodes < 5, coordinate.nodes))

@@ -34,7 +34,10 @@ PROBABLE = "schema-validity of the document where alpha is a probability, and th
 ROWS = "the shape of the admitted rows"
 FREE = "the answer to every document that leaves a row of the cache free"
 
-ADDED = {OWN: {"heads.state.projection"}, STAGED: {"training.backbone_loss"}}
+ADDED = {
+    OWN: {"heads.state.projection", "plain.state.projection"},
+    STAGED: {"training.backbone_loss"},
+}
 """Arrays that the mutant may have where the original has none."""
 
 GROWING = {
@@ -121,7 +124,10 @@ def fills_the_cache(trace: Trace) -> bool:
     if trace.has("generation.asked"):
         published = int(trace["generation.asked"]) - 1
     committed = len(trace["round.tokens"]) if trace.has("round.tokens") else len(coordinate.prefix)
-    return committed + published + coordinate.nodes == coordinate.capacity
+    # A cache may be smaller than the coordinate's, so that a round fills it.
+    rows = trace["cache.before"].shape[3] if trace.has("cache.before") else coordinate.capacity
+    filled: bool = committed + published + coordinate.nodes == rows
+    return filled
 
 
 def check_arrays(preserves: str, ours: Trace, theirs: Trace) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import medusa_spec
 from medusa_oracles import judge
 from medusa_spec import Trace
 from medusa_spec.registry import of_contract
@@ -216,6 +217,109 @@ def test_path_logits_of_fewer_paths_are_not_stretched(name: str, traces: dict[st
     said = {finding.code: finding.message for finding in found}
     code = "POSTERIOR.GREEDY_MATCH" if name == "greedy" else "POSTERIOR.TEMPERATURE"
     assert "path logits of (1, 4, 48) for candidates of (4, 4)" in said[code]
+
+
+SHOWN = ("passes", "lengths", "probability", "entropy", "threshold")
+
+
+def winner_only(trace: Trace, path: int, accepted: int, *shown: str) -> dict[str, Any]:
+    """What is found of a selection that shows a winner, its accepted edges, and what is `shown`."""
+    arrays = {**trace.arrays, "selection.path": np.array(path)}
+    arrays["selection.accepted"] = np.array(accepted)
+    for name in {*SHOWN} - {*shown}:
+        arrays.pop(f"selection.{name}", None)
+    found = judge(replace(trace, arrays=arrays), frozenset({"posterior"})).findings
+    return {finding.code: finding for finding in found}
+
+
+@pytest.fixture(scope="module", params=["greedy", "fast-typical"])
+def short(request: Any, coordinate: Any, lawful_trace: Any, literal: Any) -> Trace:
+    """The target chooses the token of the first path, which has one edge and two padded entries."""
+    found: Trace = lawful_trace(coordinate(PATHS, request.param), literal, ((0, 3),))
+    assert (int(found["selection.path"]), int(found["selection.accepted"])) == (0, 1)
+    assert (found["selection.candidates"][0] < 0).tolist() == [False, False, True, True]
+    return found
+
+
+@pytest.mark.parametrize("accepted", [2, 3])
+def test_a_winner_alone_shows_that_padding_was_accepted(accepted: int, short: Trace) -> None:
+    assert winner_only(short, 0, 1) == {}
+    (finding,) = winner_only(short, 0, accepted).values()
+    assert finding.code == "POSTERIOR.SENTINEL"
+    assert finding.message == f"path 0 ends after 1 edge, and {accepted} were accepted"
+    assert (finding.where, finding.expected) == ({"path": 0, "entry": 2}, 1)
+    assert finding.observed == accepted
+
+
+def test_padding_that_passes_is_one_fault(short: Trace) -> None:
+    # As an engine has it that fills padding with token 0, and shows all that it decided.
+    changes = {"passes": ((0, 1), True), "lengths": (0, 2), "probability": ((0, 1), 0.0)}
+    arrays = {
+        f"selection.{name}": _at(short[f"selection.{name}"], *change)
+        for name, change in changes.items()
+        if short.has(f"selection.{name}")
+    }
+    padded = replace(short, arrays={**short.arrays, **arrays})
+    assert list(winner_only(padded, 0, 2, *SHOWN)) == ["POSTERIOR.SENTINEL"]
+    assert list(winner_only(padded, 0, 2, "passes")) == ["POSTERIOR.SENTINEL"]
+    # The lengths of another path than the winner, where no passes are shown.
+    found = winner_only(padded, 1, 2, "lengths")["POSTERIOR.SENTINEL"]
+    assert found.message == "path 0 ends after 1 edge, and 2 were accepted"
+
+
+def test_a_real_edge_that_fails_is_found_beside_padding(short: Trace) -> None:
+    # Path 1 has two edges, both of which fail, and one padded entry.
+    found = winner_only(short, 1, 3)
+    match = {"POSTERIOR.GREEDY_MATCH", "POSTERIOR.TYPICAL_MATCH"} & set(found)
+    assert len(match) == 1
+    assert set(found) == {"POSTERIOR.SENTINEL", *match}
+    assert found[match.pop()].where == {"path": 1, "edge": 0}
+
+
+HINT = "; answer passes and lengths too, and every edge is judged"
+
+
+@pytest.mark.parametrize("name", ["greedy", "typical"])
+@pytest.mark.parametrize(
+    ("path", "accepted", "where", "said"),
+    [
+        # Path 3 passes two of its three edges, and no other path passes any.
+        (3, 3, {"path": 3, "edge": 2}, ": edge 2 of path 3 is accepted, and does not pass"),
+        (3, 1, {"path": 3, "edge": 1}, ": edge 1 of path 3 passes, and is not accepted"),
+        (1, 1, {"path": 1, "edge": 0}, ": edge 0 of path 1 is accepted, and does not pass"),
+        (0, 0, {"path": 3, "edge": 0}, ": edge 0 of path 3 passes, and is not accepted"),
+        (7, 3, {}, ""),
+        (3, -1, {}, ""),
+    ],
+)
+def test_accepted_edges_alone_name_the_edge(
+    name: str, path: int, accepted: int, where: Any, said: str, traces: dict[str, Trace]
+) -> None:
+    found = winner_only(traces[name], path, accepted)
+    finding = found["POSTERIOR.GREEDY_MATCH" if name == "greedy" else "POSTERIOR.TYPICAL_MATCH"]
+    message = "the accepted edges are not as many as the policy passes"
+    assert finding.message == message + said + HINT
+    assert (finding.where, finding.expected, finding.observed) == (where, 2, accepted)
+    assert "POSTERIOR.SENTINEL" not in found
+
+
+def test_more_edges_than_a_path_of_full_width_has_are_no_padding(
+    coordinate: Any, lawful_trace: Any, literal: Any
+) -> None:
+    # The root is counted.
+    whole = lawful_trace(coordinate(PATHS), literal, ((0, 2), (2, 6), (6, 7)))
+    assert int(whole["selection.accepted"]) == 3
+    (finding,) = winner_only(whole, 3, 4).values()
+    assert finding.code == "POSTERIOR.GREEDY_MATCH"
+    assert (finding.where, finding.expected, finding.observed) == ({"path": 3}, 3, 4)
+
+
+def test_what_is_owed_for_a_logit_that_is_no_number_is_named(traces: dict[str, Trace]) -> None:
+    unlawful = traces["unlawful"]
+    (finding,) = judge(replace(unlawful, documents={"selection.refused": None})).findings
+    assert (finding.code, finding.observed) == ("POSTERIOR.FINITE", "a selection")
+    assert f"medusa_spec.{medusa_spec.Refused.__name__}" in finding.expected
+    assert "dialect refusals: any-error" in finding.expected
 
 
 def test_sums_of_logs_may_round(traces: dict[str, Trace], fired: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from medusa_oracles import judge
 from medusa_spec import Trace
 from medusa_spec.dialect import CANONICAL, Dialect
 from medusa_spec.registry import of_contract
@@ -108,6 +109,46 @@ def test_equal_logits_may_take_any_order(whole: bool, tied: Trace, fired: Any) -
     assert "PROPOSAL.TOPK" not in fired(tied, _observed(table, tied, whole=whole))
     strict = replace(tied, dialect=CANONICAL)
     assert "PROPOSAL.TOPK" in fired(strict, _observed(table, tied, whole=True))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_later_of_equal_logits_is_called_so(whole: bool, tied: Trace) -> None:
+    # The three tokens tie, so in canonical order their ids rise.
+    table = tied["proposal.table"].copy()
+    table[1:4] = np.sort(table[1:4])
+    slots = [1 + (len(path) - 1) * tied.coordinate.topk + path[-1] for path in PATHS]
+    lawful = {**tied.arrays, "proposal.table": table, "proposal.packed": table[[0, *slots]]}
+    strict = replace(tied, arrays=lawful, dialect=CANONICAL)
+    assert _said(strict, table, slots, whole=whole) == []
+    for order, said in (
+        ([1, 3, 2], "equal logits: the lower token ranks first, and another was taken"),
+        ([1, 1, 2], "" if whole else "a node's token is not its head's token of its rank"),
+    ):
+        other = table.copy()
+        other[1:4] = table[order]
+        (message,) = _said(strict, other, slots, whole=whole)
+        assert message == (
+            said or "a head's ranks are not its tokens in descending order of logits"
+        )
+
+
+def _said(trace: Trace, table: Any, slots: list[int], *, whole: bool) -> list[str]:
+    arrays = {**trace.arrays, "proposal.table": table, "proposal.packed": table[[0, *slots]]}
+    if not whole:
+        del arrays["proposal.table"]
+    found = judge(replace(trace, arrays=arrays), frozenset({"proposal"})).findings
+    return [finding.message for finding in found if finding.code == "PROPOSAL.TOPK"]
+
+
+def test_the_later_of_equal_roots_is_called_so(tied: Trace) -> None:
+    target = tied["frontier.target"].copy()
+    root = int(target.argmax())
+    target[root + 1 if root == 0 else 0] = target[root]
+    arrays = {**tied.arrays, "frontier.target": target}
+    arrays["proposal.table"] = _at(tied["proposal.table"], 0, max(root, 1))
+    strict = replace(tied, arrays=arrays, dialect=CANONICAL)
+    said = {f.code: f.message for f in judge(strict).findings}["PROPOSAL.ROOT_FROM_TARGET"]
+    assert said == "equal logits: the lower token is the root, and proposal.table has another"
 
 
 @pytest.mark.parametrize("whole", [True, False])

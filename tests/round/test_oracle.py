@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from medusa_oracles import judge
 from medusa_oracles.round import derive_chain_acceptance
 from medusa_spec import Tolerance, Trace
 from medusa_spec.registry import of_contract
@@ -202,3 +203,68 @@ def test_sequential_verifier(drafts: list[int], accepted: int) -> None:
         leading += 1
     assert leading == accepted
     assert derive_chain_acceptance(drafts, _plain(OUTPUT), len(PREFIX)) == accepted
+
+
+HALF = Tolerance(0.12, 0.05, "eight significant bits")
+BY_TOKENS = {
+    f"ROUND.{name}"
+    for name in (
+        "TREE_INDEPENDENT",
+        "SUPERSET_NEVER_SHORTER",
+        "RESTARTABLE",
+        "GENERATION_IS_ROUNDS",
+    )
+}
+
+
+def _black_box(trace: Trace) -> Trace:
+    """What an engine shows that has no plain pass."""
+    shown = {k: v for k, v in trace.arrays.items() if "plain" not in k and "frontier" not in k}
+    return replace(trace, arrays=shown)
+
+
+def test_tokens_alone_are_compared_where_no_plain_logits_are_shown(trace: Trace) -> None:
+    bare = _black_box(trace)
+    assert set(judge(bare).executed) >= BY_TOKENS
+    assert judge(bare).findings == ()
+
+
+@pytest.mark.parametrize("code", sorted(BY_TOKENS))
+def test_a_breach_is_seen_in_tokens_alone(code: str, trace: Trace, fired: Any) -> None:
+    assert code in fired(_black_box(trace), CASES[code](trace))
+
+
+def test_tokens_of_a_half_type_prove_nothing_alone(trace: Trace, fired: Any) -> None:
+    half = replace(trace, tolerance=HALF)
+    assert set(judge(half).executed) >= BY_TOKENS
+    assert not BY_TOKENS & set(judge(_black_box(half)).executed)
+    for code in BY_TOKENS:
+        assert code not in fired(_black_box(half), CASES[code](trace))
+
+
+def test_logits_with_which_any_agree_prove_nothing(trace: Trace) -> None:
+    names = [name for name, array in trace.arrays.items() if array.dtype.kind == "f"]
+    faint = {name: 0.02 * trace[name] for name in names}
+    judgement = judge(replace(trace, arrays={**trace.arrays, **faint}, tolerance=HALF))
+    assert judgement.findings == ()
+    silent = {"FRONTIER_FEEDS_NEXT", "CACHE_MATCHES_TOKENS", "GREEDY_EQUALS_PLAIN"}
+    silent |= {"TREE_INDEPENDENT", "SUPERSET_NEVER_SHORTER", "CHAIN_IS_CHAIN", "RESTARTABLE"}
+    silent |= {"PREFILL_FRONTIER"}
+    assert {f"ROUND.{name}" for name in silent} & set(judgement.executed) == set()
+    exact = judge(replace(trace, arrays={**trace.arrays, **faint}))
+    assert {f"ROUND.{name}" for name in silent} <= set(exact.executed)
+
+
+def test_a_faint_cache_is_judged_where_it_is_broken(trace: Trace, fired: Any) -> None:
+    faint = {name: 0.02 * trace[name] for name in ("round.visible_kv", "round.fresh_kv")}
+    half = replace(trace, arrays={**trace.arrays, **faint}, tolerance=HALF)
+    broken = {"round.visible_kv": _at(half["round.visible_kv"], (..., 9, 0), 0.5)}
+    assert fired(half, broken) == {"ROUND.CACHE_MATCHES_TOKENS"}
+
+
+def test_a_first_frontier_of_heads_that_say_the_same_proves_nothing(trace: Trace) -> None:
+    names = ("chain.plain_heads", "chain.frontier.heads")
+    alike = {name: np.repeat(trace[name][:1], 2, axis=0) for name in names}
+    judgement = judge(replace(trace, arrays={**trace.arrays, **alike}))
+    assert "ROUND.PREFILL_FRONTIER" not in judgement.executed
+    assert "ROUND.PREFILL_FRONTIER" in judge(trace).executed

@@ -22,12 +22,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from medusa_conformance.generation import generated, greedy
+from medusa_conformance.crafted import greedy
+from medusa_conformance.generation import generated
 from medusa_conformance.incident import Incident
 from medusa_conformance.line import Line
+from medusa_conformance.refusal import refusal
 from medusa_conformance.rounds import Round
 from medusa_conformance.strategies import acceptances, coordinates, trees
-from medusa_conformance.unlawful import refusal
 from medusa_manifests import tolerance
 from medusa_oracles import judge
 from medusa_oracles.judge import beyond

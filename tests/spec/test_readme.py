@@ -25,6 +25,7 @@ README = (Path(__file__).parents[2] / "spec" / "README.md").read_text("utf-8")
 OPTIONAL = {
     "heads.given.projection",
     "heads.owned",
+    "plain.state.projection",
     "commit.frontier.heads",
     *(f"training.{n}" for n in ("state.lm_head", "state.projection", "gradient.projection")),
     "training.skipped",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from medusa_oracles import oracles
+from medusa_spec.dialect import dialect_from
 from medusa_spec.registry import CONTRACTS, SIGHTS, invariants, of_contract, sources_of
 
 SPEC = Path(__file__).parents[2] / "spec"
@@ -98,6 +99,26 @@ def test_a_cause_is_one_sentence_of_its_own() -> None:
         assert len(invariant.cause) <= 140
         assert invariant.cause.endswith(".")
         assert invariant.cause != invariant.statement
+
+
+def test_a_dialect_that_a_cause_names_is_one() -> None:
+    named = {
+        code: dict(re.findall(r"dialect (\w+): ([\w-]+)", invariant.cause))
+        for code, invariant in invariants().items()
+    }
+    lawful = {
+        "TREE.SLOT": "slots",
+        "TREE.RETRIEVAL_MAXIMAL": "retrieval",
+        "PROPOSAL.ROOT_FROM_TARGET": "topk_ties",
+        "PROPOSAL.TOPK": "topk_ties",
+        "POSTERIOR.SENTINEL": "accepted",
+    }
+    assert {code: next(iter(found)) for code, found in named.items() if found} == lawful
+    for code, field in lawful.items():
+        value = named[code][field]
+        form = int(value) if value.isdigit() else value
+        dialect = dialect_from({field: form, "reasons": {field: "it may"}}, code)
+        assert dialect.document()[field] == form
 
 
 def test_a_rule_follows_from_rules_and_contracts_that_there_are() -> None:

@@ -367,6 +367,13 @@ def test_a_head_of_a_hundred_megabytes_is_not_read(tmp_path: Path) -> None:
     assert found == "the head is 104,857,600 bytes; at most 8,388,608 are read"
 
 
+def test_a_head_that_is_cut_off_is_told_by_what_is_there(tmp_path: Path) -> None:
+    file = tensors(tmp_path / "round.safetensors", {}, length=1888)
+    with file.open("r+b") as stream:
+        stream.truncate(1008)
+    assert outcome(file) == "the head is 1,888 bytes, and the file ends after 1,000 of them"
+
+
 def test_numbers_beyond_the_memory_are_not_read(tmp_path: Path, header: str) -> None:
     size = 2**28
     entry = {"dtype": "I8", "shape": [size + 1], "data_offsets": [0, size + 1]}

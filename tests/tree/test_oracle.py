@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,30 @@ def test_a_child_that_does_not_see_its_parent_breaks_the_chain(trace: Trace, fir
 
 def test_a_row_less_is_a_merged_row(trace: Trace, fired: Any) -> None:
     assert "TREE.DUPLICATE_TOKENS" in fired(trace, {"tree.slots": trace["tree.slots"][:-1]})
+
+
+def test_a_retrieval_row_of_another_end_is_named(trace: Trace) -> None:
+    retrieval = trace["tree.retrieval"]
+    assert [int(row[row >= 0][-1]) for row in retrieval] == [3, 4, 5, 7]
+    empty = np.full_like(retrieval[0], -1)
+    for other, said, numbers in (
+        (
+            retrieval[[1, 0, 2, 3]],
+            "retrieval row 0 ends at packed row 4, and must end at row 3",
+            (3, 4),
+        ),
+        (
+            _at(retrieval, (1,), empty),
+            "retrieval row 1 holds no packed row, and must end at row 4",
+            (4, -1),
+        ),
+        (retrieval[:3], "3 retrieval rows, and 4 maximal paths", (4, 3)),
+    ):
+        changed = replace(trace, arrays={**trace.arrays, "tree.retrieval": other})
+        found = {finding.code: finding for finding in judge(changed).findings}
+        finding = found["TREE.RETRIEVAL_MAXIMAL"]
+        assert finding.message == said
+        assert (finding.expected, finding.observed) == numbers
 
 
 @pytest.mark.parametrize("order", ["canonical", "pinned"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from medusa_spec import Trace
+from medusa_oracles import judge
+from medusa_spec import Tolerance, Trace
 from medusa_spec.registry import of_contract
 
 # Retrieval: (2), (0,0), (0,1) and (1,0,2), so the first three rows are padded.
@@ -82,3 +84,55 @@ def test_what_stands_at_padding_is_nobodys_business(trace: Trace, fired: Any) ->
 def test_logits_without_a_number_are_heard(trace: Trace, fired: Any) -> None:
     spoiled = _at(trace["verification.logits"], (3, 2), np.nan)
     assert "VERIFICATION.PATH_LOGITS" in fired(trace, {"verification.logits": spoiled})
+
+
+COMPARED = ("PATH_LOGITS", "PATH_KV", "HEAD_LOGITS")
+"""The rules that compare floats with a plain pass."""
+
+OWN = frozenset({"verification"})
+
+
+def _scaled(trace: Trace, factor: float) -> Trace:
+    """The same trace of a half type, with weights so small that all it computes is."""
+    half = Tolerance(0.12, 0.05, "eight significant bits")
+    floats = ("logits", "head_logits", "path_logits", "kv")
+    parts = (*(f"verification.{name}" for name in floats), "plain.")
+    arrays = {
+        name: array * factor if name.startswith(parts) else array
+        for name, array in trace.arrays.items()
+    }
+    return replace(trace, arrays=arrays, tolerance=half)
+
+
+def _compared(trace: Trace) -> set[str]:
+    return {f"VERIFICATION.{name}" for name in COMPARED} & set(judge(trace).executed)
+
+
+def test_what_any_row_agrees_with_proves_nothing(trace: Trace) -> None:
+    every = {f"VERIFICATION.{name}" for name in COMPARED}
+    # Normal logits spread over about four; eight tolerances are one at least.
+    assert _compared(_scaled(trace, 5.0)) == every
+    faint = _scaled(trace, 0.05)
+    assert _compared(faint) == set()
+    assert judge(faint, OWN).findings == ()
+    # Doubles of the same size are told apart: their tolerance is as small as their rounding.
+    assert _compared(replace(faint, tolerance=trace.tolerance)) == every
+
+
+@pytest.mark.parametrize("name", ["logits", "kv", "head_logits"])
+def test_what_is_broken_even_so_is_heard(name: str, trace: Trace, fired: Any) -> None:
+    faint = _scaled(trace, 0.05)
+    broken = {f"verification.{name}": faint[f"verification.{name}"] + 0.3}
+    code = {"logits": "PATH_LOGITS", "kv": "PATH_KV", "head_logits": "HEAD_LOGITS"}[name]
+    assert f"VERIFICATION.{code}" in fired(faint, broken)
+
+
+@pytest.mark.parametrize(("heads", "told"), [((0, 1, 2), True), ((0, 1, 0), False), ((0,), False)])
+def test_heads_that_cannot_be_told_apart_prove_nothing(
+    heads: tuple[int, ...], told: bool, trace: Trace
+) -> None:
+    names = ("verification.head_logits", "plain.head_logits")
+    arrays = {**trace.arrays, **{name: trace[name][list(heads)] for name in names}}
+    judgement = judge(replace(trace, arrays=arrays), OWN)
+    assert ("VERIFICATION.HEAD_LOGITS" in judgement.executed) == told
+    assert judgement.findings == ()

@@ -24,6 +24,7 @@ from medusa_conformance.adapters.package_llama import (
     folder,
     hold_to_capacity,
     hold_to_choice,
+    hold_to_commits,
     read_rounds,
 )
 from medusa_spec.coordinate import Coordinate
@@ -125,6 +126,7 @@ class Engine:
 
     def verify(self, tree: Any, packed: Any) -> Any:
         """`tree_decoding`."""
+        hold_to_commits(self.path_logits)
         positions, retrieval = self.buffers["tree_position_ids"], self.buffers["retrieve_indices"]
         given, begin = self.torch.as_tensor(packed)[None], self.tokens.shape[1]
         self.path_logits, self.hidden, _ = self.utils.tree_decoding(

@@ -12,6 +12,7 @@ from medusa_conformance.adapters.package_llama import (
     NARROW_REFUSES,
     Ids,
     hold_to_capacity,
+    hold_to_commits,
     read_rounds,
 )
 from medusa_spec.coordinate import Coordinate
@@ -38,6 +39,7 @@ class Engine(Utils):
     def __init__(self, coordinate: Coordinate, capacity: int) -> None:
         super().__init__(coordinate, capacity)
         self.model, self.capacity = model_of(coordinate, capacity), capacity
+        self.seen: Any = None
         self.past, self.data, self.length = release().initialize_past_key_values(self.model)
 
     def apply_heads(self, state: Any, hidden: Any) -> Any:
@@ -49,12 +51,13 @@ class Engine(Utils):
         hold_to_capacity(tokens, self.capacity)
         self.utils.reset_medusa_mode(self.model)
         self.utils.reset_past_key_values(self.past)
-        self.tokens = self.torch.tensor([list(tokens)])
+        self.tokens, self.seen = self.torch.tensor([list(tokens)]), None
         heads, target = self.utils.initialize_medusa(self.tokens, self.model, None, self.past)
         return {"target": target[0, -1], "heads": heads[:, 0, -1]}
 
     def verify(self, tree: Any, packed: Any) -> Any:
         """`tree_decoding`; the rows' own logits are the same modules' on its hidden states."""
+        hold_to_commits(self.seen)
         buffers, base, rows = self.buffers, self.model.base_model, self.torch.as_tensor(packed)
         base.model.medusa_mask = buffers["medusa_attn_mask"]
         positions, retrieval = buffers["medusa_position_ids"], buffers["retrieve_indices"]
@@ -72,10 +75,10 @@ class Engine(Utils):
 
     def commit(self, path: int, accepted: int, end_of_sequence: int | None) -> Any:
         """`update_inference_inputs`; the end of a sequence is the business of the loop."""
-        heads, logits, outputs = self.seen
         begin, retrieval = self.tokens.shape[1], self.buffers["retrieve_indices"]
         if not 0 <= path < len(retrieval):
             raise Unsupported("the loop commits the path that evaluate_posterior named")
+        (heads, logits, outputs), self.seen = self.seen, None
         self.tokens, target, heads, _ = self.utils.update_inference_inputs(
             self.tokens,
             self.candidates,

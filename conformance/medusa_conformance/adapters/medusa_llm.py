@@ -21,6 +21,7 @@ from medusa_conformance.adapters.package_llama import (
     folder,
     hold_to_capacity,
     hold_to_choice,
+    hold_to_commits,
     read_rounds,
 )
 from medusa_spec.coordinate import Coordinate
@@ -115,6 +116,7 @@ class Engine:
 
     def verify(self, tree: Any, packed: Any) -> Any:
         """`tree_decoding`."""
+        hold_to_commits(self.seen)
         buffers, begin = self.buffers, self.tokens.shape[1]
         positions, retrieval = buffers["medusa_position_ids"], buffers["retrieve_indices"]
         given = self.torch.as_tensor(packed)[None]

@@ -90,6 +90,15 @@ def hold_to_choice(staged: Any, retrieval: Any, path: int, accepted: int) -> Non
         raise Unsupported("the package commits its own selection of its own tree, and checks none")
 
 
+def hold_to_commits(staged: Any) -> None:
+    """`Unsupported` for a tree pass behind one that nobody committed, which no loop makes.
+
+    Its rows would stand behind those of the first, whose length only a commit takes back.
+    """
+    if staged is not None:
+        raise Unsupported("the package commits every tree that it verifies")
+
+
 def read_rounds(rounds: Iterable[list[int]], how_many: int) -> dict[str, Any]:
     """`generate`'s answer from all new tokens behind each round, read until there are enough."""
     written: list[int] = []
