@@ -143,16 +143,13 @@ class Line:
         return buffers
 
     def informed(self) -> Engine:
-        """A fresh engine that has compiled the coordinate's tree, where it was made for it.
+        """A fresh engine, which knows what it must to select.
 
-        Of candidates with a pad token it knows from that tree alone which are padding.
+        Of candidates with a pad token, the tree that it compiled alone says which are padding.
         """
         engine = self.engine()
-        try:
+        if self.dialect.pad_token is not None:
             self.compile(engine, self.coordinate)
-        except Unsupported:
-            if self.dialect.pad_token is not None:
-                raise
         return engine
 
     def otherwise(self) -> Coordinate:

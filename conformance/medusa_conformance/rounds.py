@@ -181,12 +181,18 @@ class Round:
     def finish(
         self, proposal: Proposal, verified: Verification, tokens: list[int]
     ) -> Frontier | None:
-        """The round from a staged tree on."""
-        engine, coordinate = self.engine, self.coordinate
+        """The round from a staged tree on, beside plain passes over its rows."""
         if self.plain.has("forward"):
-            passes = plain_passes(self.plain, coordinate, tokens, proposal.packed)
+            passes = plain_passes(self.plain, self.coordinate, tokens, proposal.packed)
             # Hidden states and heads are judged by themselves, in `plain`.
             self.arrays |= {name: passes[name] for name in BESIDE if name in passes}
+        return self.conclude(proposal, verified, tokens)
+
+    def conclude(
+        self, proposal: Proposal, verified: Verification, tokens: list[int]
+    ) -> Frontier | None:
+        """A selection, and its commit."""
+        engine, coordinate = self.engine, self.coordinate
         path_logits = verified.path_logits
         rows = prescribed_logits(coordinate, self.planned, proposal.packed, len(tokens))
         if rows is None and path_logits is None:
@@ -203,14 +209,9 @@ class Round:
             self.documents["selection.label"] = engine.label(coordinate.policy)
         if not engine.has("commit"):
             return None
-        return self.publish(selection.path, selection.accepted, tokens)
-
-    def publish(self, path: int, accepted: int, tokens: list[int]) -> Frontier | None:
-        """The commit of so many edges of a path."""
-        engine = self.engine
         if engine.has("cache"):
             self.arrays |= present("cache", before=engine.cache().backing)
-        plan = engine.commit(path, accepted, self.coordinate.end_of_sequence)
+        plan = engine.commit(selection.path, selection.accepted, coordinate.end_of_sequence)
         self.arrays |= arrays_of("commit", plan)
         if plan.tokens is None:
             return None

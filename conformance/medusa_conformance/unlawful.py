@@ -5,7 +5,7 @@ Functions of a `line.Line`, of which they are sections. Behind what was refused,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -59,21 +59,21 @@ def unlawful_logits(line: Line) -> Iterator[Trace]:
 
 def unlawful_commit(line: Line) -> Iterator[Trace]:
     """Commits that name no path, or more edges than their path has, or come without a tree."""
-    engine = line.engine()
+    # With room for another round behind this one, however much it publishes.
+    engine = line.engine(line.coordinate.capacity + line.coordinate.nodes)
     tree = line.compile(engine, line.coordinate)
-    played = staged(line, engine, tree)
+    played, conclude = staged(line, engine, tree)
     for path, accepted in unlawful_choices(tree_of(line.coordinate).retrieval):
         asked = f"a commit of path {path} with {accepted} accepted edges"
         seen = refusal(line, engine, asked, partial(engine.commit, path, accepted, None))
         yield seen
         if not left_alone(seen):
             # What was there to commit is there no longer.
-            played = staged(line, engine, tree)
+            played, conclude = staged(line, engine, tree)
     # Nothing has changed, so the tree is still there for a commit that is lawful.
     tokens = list(line.coordinate.prefix)
-    played.arrays |= {name: np.asarray(0) for name in ("selection.path", "selection.accepted")}
     frontier: Frontier | None
-    frontier = yield from played.seen(partial(played.publish, 0, 0, tokens), tokens, 1, 0)
+    frontier = yield from played.seen(partial(conclude, tokens), tokens, 1, 0)
     if played.documents["round.refused"] is not None:
         return
     again = partial(engine.commit, 0, 0, None)
@@ -106,12 +106,13 @@ def edges_of(retrieval: IntArray) -> IntArray:
     return edges
 
 
-def staged(line: Line, engine: Engine, tree: TreeBuffers) -> Round:
-    """A round of a generation of its own, as far as its tree is staged."""
+def staged(
+    line: Line, engine: Engine, tree: TreeBuffers
+) -> tuple[Round, Callable[[list[int]], Frontier | None]]:
+    """A round of a generation of its own, as far as its tree is staged, and the rest of it."""
     frontier: Frontier = engine.prefill(line.coordinate.prefix)
     played = Round(line, engine, replace(line.coordinate, end_of_sequence=None), tree, None)
-    played.stage(frontier)
-    return played
+    return played, partial(played.conclude, *played.stage(frontier))
 
 
 def unlawful_staging(line: Line) -> Iterator[Trace]:

@@ -177,11 +177,18 @@ class Coordinate:
             prefix=prefix,
             prefix_length=len(prefix),
             ranking=None,
+            posterior=(),
         )
 
     def with_tree(self, paths: tuple[RankPath, ...]) -> Coordinate:
-        """The same coordinate over another tree, unsteered; `expected` does not carry over."""
-        return replace(self, paths=paths, rounds=(None,), branching=None, posterior=(), expected={})
+        """The same coordinate over another tree, unsteered; `expected` does not carry over.
+
+        Of a posterior the rows stay that the other tree has.
+        """
+        kept = tuple(row for row in self.posterior if row.path in ((), *paths))
+        return replace(
+            self, paths=paths, rounds=(None,), branching=None, posterior=kept, expected={}
+        )
 
     def document(self) -> dict[str, Any]:
         """The coordinate as the plain document that `coordinate.schema.json` describes."""

@@ -102,6 +102,8 @@ SupportsNothing = with_stages(OWN, unsupported)
 
 def nonsense(answer: Any) -> Any:
     """Another answer of the same form."""
+    if answer is None:
+        return None
     if isinstance(answer, Selection):
         return replace(answer, path=len(answer.lengths) - 1, accepted=0, passes=~answer.passes)
     if isinstance(answer, Proposal):

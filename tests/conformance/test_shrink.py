@@ -74,7 +74,7 @@ LARGE = "public-mc-sim-7b-63"
         # Paths of two lengths, so that one is padded: a leaf, and a leaf below another row.
         ("padding-reads-last-row", LARGE, 4),
         # An edge that fails, and one behind it that would pass.
-        ("passes-counted-after-mismatch", "likelihood-tie", 3),
+        ("passes-counted-after-mismatch", "posterior-fast-typical", 3),
         # A winner that is not the row behind the root.
         ("commit-contiguous-suffix", "depth-one", 3),
     ],
