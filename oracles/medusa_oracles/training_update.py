@@ -176,7 +176,10 @@ def groups(trace: Trace) -> Iterator[Finding]:
     instead=("training.step", "training.groups"),
 )
 def stages(trace: Trace) -> Iterator[Finding]:
-    """Clause L15: who trains at this step, by the groups and by what changed."""
+    """Clause L15: who trains at this step, by the groups; and that the heads did, by what changed.
+
+    Without groups, what changed tells of the backbone, too; beside them that is L12's and L13's.
+    """
     code, planned, step = "TRAINING.STAGES", plan_of(trace), step_of(trace)
     due = {"heads": True}
     if planned.variant != "medusa-1":
@@ -187,7 +190,8 @@ def stages(trace: Trace) -> Iterator[Finding]:
         seen = {}
         if trace.has("training.groups"):
             seen["by the optimizer's groups"] = bool(_in_groups(trace, name))
-        if trace.has("training.parameters") and (_learns(trace) or not trains):
+        told = name == "backbone" and seen
+        if not told and trace.has("training.parameters") and (_learns(trace) or not trains):
             parts = _BACKBONE if name == "backbone" else frozenset({"heads"})
             seen["by its parameters"] = bool(_changed(trace, parts))
         for how, found in seen.items():

@@ -123,6 +123,7 @@ KILLED = [
     ("admit", "slot-is-row"),
     ("apply_heads", "sibling-visible"),
     ("align_heads", "gather-off-by-one"),
+    ("train_step", "head-offset-one"),
     ("compile_tree", "self-aligned-logits"),
     ("node_count", "retrieval-not-a-chain"),
     ("prefill", "max-for-min"),

@@ -19,6 +19,7 @@ from medusa_conformance.incident import Incident
 from medusa_conformance.remote import Remote
 from medusa_conformance.runner import Setting, reference_factory
 from medusa_spec import InputError, Refused, Unsupported
+from medusa_spec.coordinate import Training
 from medusa_spec.stages import STAGES, HeadState, answer_of
 
 COORDINATE = medusa_manifests.load("six-node")
@@ -81,6 +82,7 @@ def test_every_stage_answers_as_it_does_in_process(served: Serve) -> None:
     )
     ask("apply_heads", state, generator.normal(size=(1, 2, 8)))
     ask("align_heads", np.array([[1, 2, 3]]), np.array([[True, False, True]]), 2)
+    ask("train_step", one_step(COORDINATE.heads), 0)
     paths = COORDINATE.paths
     tree = ask("compile_tree", paths, topk, policy.retrieval_order, policy.sentinel)
     ask("node_count", (3, 2))
@@ -95,6 +97,12 @@ def test_every_stage_answers_as_it_does_in_process(served: Serve) -> None:
     ask("generate", COORDINATE.prefix, 3, paths, topk, policy, None)
     assert asked == STAGES.keys()
     assert remote.describe().name == "reference"
+
+
+def one_step(heads: int) -> Training:
+    """Medusa-1 on four tokens."""
+    tokens, owned = ((1, 2, 3, 4),), ((True, False, True, True),)
+    return Training("medusa-1", tokens, owned, (0.8,) * heads, 1.0, 1e-3, 0.0, "two-stage", 0, 1, 0)
 
 
 def plainly(value: Any) -> Any:

@@ -56,6 +56,7 @@ BY_TYPE = {
     "tuple[int, ...]": sequences,
     "tuple[RankPath, ...]": paths,
     "Mapping[str, Any]": mappings,
+    "tuple[Mapping[str, Any], ...]": st.lists(mappings, max_size=2),
     "tuple[Mapping[str, int | None], ...]": st.lists(mappings, max_size=2),
 }
 
@@ -79,9 +80,13 @@ def records(kind: type) -> st.SearchStrategy[Any]:
 policies = st.sampled_from(
     [medusa_manifests.load(name).policy for name in ("six-node", "posterior-fast-typical")]
 )
+trainings = st.sampled_from(
+    [medusa_manifests.load(name).training for name in ("labels-seven", "assistant-only-joint")]
+)
 texts = st.sampled_from(["canonical", "pinned"])
 BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "document": mappings,
+    "training": trainings,
     "state": records(HeadState),
     "tree": records(TreeBuffers),
     "frontier": records(Frontier),
@@ -93,6 +98,7 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
 BY_NAME |= dict.fromkeys(("hidden", "owned", "packed", "candidates", "path_logits"), arrays)
 BY_NAME |= dict.fromkeys(("branching", "tokens", "prefix"), sequences)
 BY_NAME |= dict.fromkeys(("heads", "topk", "sentinel", "path", "accepted", "how_many"), integers)
+BY_NAME["step"] = st.integers(0, 2**63 - 1)
 
 
 def same(left: Any, right: Any) -> bool:

@@ -16,6 +16,10 @@ HEADS_ALONE, JOINT = ("assistant-only", 0), ("assistant-only-joint", 1)
 TAUGHT, EMPTY = ("assistant-only-distilled", 1), ("empty-head", 0)
 
 
+def codes(trace: Trace) -> set[str]:
+    return {finding.code for finding in judge(trace).findings}
+
+
 class TestEmptyHeads:
     def refused(self, trace: Trace, declared: str, reason: str | None) -> set[str]:
         documents = {**trace.documents, "training.refused": reason}
@@ -94,16 +98,15 @@ class TestTerms:
         said = {f.code: f.message for f in judge(replace(trace, arrays=changed)).findings}
         assert said["TRAINING.DISTILL_DIRECTION"].endswith("but of KL(student || teacher)")
 
-    def test_a_teacher_s_distribution_is_called_so(self, lawful: Any, wrong: Any) -> None:
+    def test_other_wrong_losses_are_not_the_teacher_s(
+        self, lawful: Any, fired: Any, wrong: Any
+    ) -> None:
         trace = lawful(*TAUGHT)
-        for losses, called in (
-            (wrong.soft(trace), True),
-            (wrong.scaled("head_losses", 2.0, trace), False),
-        ):
-            judged = judge(replace(trace, arrays={**trace.arrays, **losses}))
-            said = {f.code: f.message for f in judged.findings}
-            message = said["TRAINING.HEADS_LEARN_HARD_LABELS"]
-            assert message.endswith("the teacher's distribution") == called
+        assert {"TRAINING.HEADS_LEARN_HARD_LABELS", "TRAINING.OWNED_MEAN"} <= fired(
+            trace, wrong.soft(trace)
+        )
+        found = fired(trace, wrong.scaled("head_losses", 2.0, trace))
+        assert found == {"TRAINING.OWNED_MEAN", "TRAINING.HEAD_WEIGHTS"}
 
     def test_a_warm_up_s_loss_is_unweighted(self, lawful: Any, fired: Any, wrong: Any) -> None:
         warm = lawful("assistant-only-joint", 0)
@@ -135,7 +138,7 @@ class TestBackbone:
     ) -> None:
         warm = lawful("padded-batch", 0)
         found = fired(warm, wrong.moved(warm, "adapter", True))
-        assert found == {"TRAINING.BACKBONE_FROZEN", "TRAINING.STAGES"}
+        assert found == {"TRAINING.BACKBONE_FROZEN"}
 
     def test_what_must_stay_is_listed(self, lawful: Any, fired: Any) -> None:
         trace = lawful(*HEADS_ALONE)
@@ -219,8 +222,19 @@ class TestStages:
         warm = lawful("assistant-only-joint", 0)
         joint = lawful(*JOINT)["training.groups"]
         assert fired(warm, {"training.groups": joint}) == {"TRAINING.STAGES"}
-        found = fired(warm, wrong.moved(warm, "backbone", True))
-        assert found == {"TRAINING.STAGES", "TRAINING.BACKBONE_FROZEN"}
+
+    def test_without_groups_what_changed_tells(self, lawful: Any, wrong: Any) -> None:
+        for step, changes in ((0, True), (1, False)):
+            trace = lawful("assistant-only-joint", step)
+            documents = {**trace.documents, **wrong.moved(trace, "backbone", changes)}
+            if not changes:
+                documents["training.parameters"] = [
+                    entry | {"after": entry["before"]} if entry["part"] == "lm_head" else entry
+                    for entry in documents["training.parameters"]
+                ]
+            assert "TRAINING.STAGES" not in codes(replace(trace, documents=documents))
+            del documents["training.groups"]
+            assert "TRAINING.STAGES" in codes(replace(trace, documents=documents))
 
     def test_the_heads_stop(self, lawful: Any, fired: Any, wrong: Any) -> None:
         joint = lawful(*JOINT)
