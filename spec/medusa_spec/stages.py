@@ -284,8 +284,9 @@ def _read(value: Any, name: str, declared: str) -> Any:
     item = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
     if item is None:
         return None
-    if declared in _NESTED:
-        return answer_of(_NESTED[declared], item)
+    nested = _NESTED.get(declared.removesuffix(" | None"))
+    if nested is not None:
+        return answer_of(nested, item)
     if "Array" in declared:
         return _array(name, item)
     if declared == "int":
