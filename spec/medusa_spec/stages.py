@@ -295,6 +295,9 @@ def _read(value: Any, name: str, declared: str) -> Any:
         return tuple(tuple(map(int, path)) for path in item)
     if declared == "tuple[int, ...]":
         return tuple(map(int, item))
+    if declared.startswith("tuple[Mapping"):
+        # Documents, which come as a list from another process, and are no array either way.
+        return tuple(item)
     return item
 
 
