@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from medusa_conformance.crafted import greedy, kindred, shifted, unsorted
 from medusa_conformance.incident import Incident
-from medusa_conformance.refusal import said_no
+from medusa_conformance.refusal import answered
 from medusa_conformance.rounds import present
 from medusa_conformance.translation import Engine
 from medusa_spec.arrays import Array, RankPath
@@ -157,13 +158,9 @@ def unroomed(line: Line, engine: Engine, asked: Asked) -> Iterator[Trace]:
     prompt may go to make room.
     """
     planned = asked.coordinate
-    answers: list[Decoded] = []
-
-    def ask() -> None:
-        answers.append(asked.generate(engine, planned.paths, planned.policy))
-
-    if said_no(line, ask) is None:
-        arrays = asked.shown(answers[0], line.engine())
+    decoded, _ = answered(line, partial(asked.generate, engine, planned.paths, planned.policy))
+    if decoded is not None:
+        arrays = asked.shown(decoded, line.engine())
         del arrays["generation.asked"]
         yield line.trace(arrays, {"generation.prefix": planned.prefix}, coordinate=planned)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from medusa_spec.trace import Trace
 
 if TYPE_CHECKING:
     from medusa_conformance.line import Line
+
+Answer = TypeVar("Answer")
 
 
 def refusal(line: Line, engine: Engine, asked: str, ask: Callable[[], Any]) -> Trace:
@@ -41,15 +43,19 @@ def left_alone(seen: Trace) -> bool:
 
 def said_no(line: Line, ask: Callable[[], Any]) -> str | None:
     """What an engine answered to an unlawful request where it refused; `None` where it did not."""
+    return answered(line, ask)[1]
+
+
+def answered(line: Line, ask: Callable[[], Answer]) -> tuple[Answer | None, str | None]:
+    """An answer, or what an engine said where it refused: one of the two."""
     try:
-        ask()
+        return ask(), None
     except Refused as refused:
-        return str(refused)
+        return None, str(refused)
     except Incident as incident:
         if is_refusal(line, incident):
-            return incident.text
+            return None, incident.text
         raise
-    return None
 
 
 def is_refusal(line: Line, incident: Incident) -> bool:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from medusa_conformance.crafted import RENEWED, lesser
 from medusa_conformance.isolation import Missing
-from medusa_conformance.refusal import said_no
+from medusa_conformance.refusal import answered
 from medusa_conformance.rounds import Round
 from medusa_conformance.translation import Engine
 from medusa_spec.errors import Unsupported
-from medusa_spec.stages import Frontier, Proposal, Verification
+from medusa_spec.stages import Frontier
 from medusa_spec.trace import Trace
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ def restaging(line: Line) -> Iterator[Trace]:
     _, left = line.propose(engine, smaller, tree, frontier)
     engine.verify(tree, (left.packed + 1) % coordinate.model.vocabulary)
     played = Round(line, engine, smaller, tree, None)
-    staged: list[tuple[Proposal, Verification]] = []
-    if said_no(line, lambda: staged.append(played.stage(frontier))) is not None:
+    staged, _ = answered(line, partial(played.stage, frontier))
+    if staged is None:
         return
     tokens = list(coordinate.prefix)
-    yield from played.seen(partial(played.finish, *staged[0], tokens), tokens, RENEWED, 0)
+    yield from played.seen(partial(played.finish, *staged, tokens), tokens, RENEWED, 0)
 
 
 def renewed(

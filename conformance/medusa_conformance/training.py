@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from medusa_conformance.incident import Incident
 from medusa_conformance.isolation import Missing
-from medusa_conformance.refusal import is_refusal
+from medusa_conformance.refusal import answered
 from medusa_spec.arrays import Array
 from medusa_spec.coordinate import Training
-from medusa_spec.errors import Refused, Unsupported
+from medusa_spec.errors import Unsupported
 from medusa_spec.stages import arrays_of
 from medusa_spec.trace import Trace
 
@@ -40,15 +40,9 @@ def training(line: Line) -> Iterator[Trace]:
     first = before = plain(engine, planned)
     for step in range(planned.steps):
         arrays = {"training.step": np.asarray(step)}
-        try:
-            seen = train(planned, step)
-        except Refused as refusal:
-            yield line.trace(arrays, {"training.refused": str(refusal)})
-            return
-        except Incident as incident:
-            if not is_refusal(line, incident):
-                raise
-            yield line.trace(arrays, {"training.refused": incident.text})
+        seen, refused = answered(line, partial(train, planned, step))
+        if seen is None:
+            yield line.trace(arrays, {"training.refused": refused})
             return
         after = plain(engine, planned)
         arrays |= arrays_of("training", seen)
