@@ -19,7 +19,12 @@ from torch.func import functional_call
 from medusa_reference_engine.decoder import Decoder, causal_mask, wide
 from medusa_reference_engine.heads import HeadStage, HeadTensors
 from medusa_reference_engine.verification import Model
-from medusa_reference_engine.weights import adapter_weights
+from medusa_reference_engine.weights import (
+    adapter_weights,
+    block_bias,
+    block_weight,
+    own_projection,
+)
 from medusa_spec.coordinate import Training
 
 Part: TypeAlias = Literal["heads", "backbone", "lm_head", "adapter"]
@@ -75,9 +80,9 @@ class Learner:
         heads, blocks = held.weight.shape[:2]
         for j in range(heads):
             for i in range(blocks):
-                given |= {_weight(j, i): held.weight[j, i], _bias(j, i): held.bias[j, i]}
+                given |= {block_weight(j, i): held.weight[j, i], block_bias(j, i): held.bias[j, i]}
             if held.projection is not None:
-                given[_projection(j, blocks)] = held.projection[j]
+                given[own_projection(j, blocks)] = held.projection[j]
         exact = wide(held.bias.dtype)
         leaves = {name: w.detach().to(exact, copy=True) for name, w in given.items()}
         return cls(training, decoder, model.heads, held, leaves)
@@ -119,11 +124,11 @@ class Learner:
         each = [(j, i) for j in range(heads) for i in range(blocks)]
         projection = self.shapes.projection
         if projection is not None:
-            own = [_projection(j, blocks) for j in range(heads)]
+            own = [own_projection(j, blocks) for j in range(heads)]
             projection = _stacked(weights, own, projection)
         return HeadTensors(
-            _stacked(weights, [_weight(j, i) for j, i in each], self.shapes.weight),
-            _stacked(weights, [_bias(j, i) for j, i in each], self.shapes.bias),
+            _stacked(weights, [block_weight(j, i) for j, i in each], self.shapes.weight),
+            _stacked(weights, [block_bias(j, i) for j, i in each], self.shapes.bias),
             weights["lm_head.weight"],
             projection,
         )
@@ -160,18 +165,6 @@ class Learner:
 
     def _base(self, weights: Weights) -> dict[str, Tensor]:
         return {name: weights[name] for name in self.named("backbone", "lm_head")}
-
-
-def _weight(head: int, block: int) -> str:
-    return f"medusa_head.{head}.{block}.linear.weight"
-
-
-def _bias(head: int, block: int) -> str:
-    return f"medusa_head.{head}.{block}.linear.bias"
-
-
-def _projection(head: int, blocks: int) -> str:
-    return f"medusa_head.{head}.{blocks}.weight"
 
 
 def _stacked(weights: Weights, names: list[str], like: Tensor) -> Tensor:

@@ -64,11 +64,26 @@ def parameter_shapes(shape: ModelShape, heads: int) -> dict[str, tuple[int, ...]
     found["lm_head.weight"] = (shape.vocabulary, d)
     for j in range(heads):
         for i in range(shape.head_blocks):
-            found[f"medusa_head.{j}.{i}.linear.weight"] = (d, d)
-            found[f"medusa_head.{j}.{i}.linear.bias"] = (d,)
+            found[block_weight(j, i)] = (d, d)
+            found[block_bias(j, i)] = (d,)
         if shape.projection == "independent":
-            found[f"medusa_head.{j}.{shape.head_blocks}.weight"] = (shape.vocabulary, d)
+            found[own_projection(j, shape.head_blocks)] = (shape.vocabulary, d)
     return found
+
+
+def block_weight(head: int, block: int) -> str:
+    """The state-dict name of a residual block's matrix."""
+    return f"medusa_head.{head}.{block}.linear.weight"
+
+
+def block_bias(head: int, block: int) -> str:
+    """The state-dict name of a residual block's bias."""
+    return f"medusa_head.{head}.{block}.linear.bias"
+
+
+def own_projection(head: int, blocks: int) -> str:
+    """The state-dict name of a head's own projection, which stands behind its blocks."""
+    return f"medusa_head.{head}.{blocks}.weight"
 
 
 def seeded_weights(shape: ModelShape, heads: int) -> dict[str, FloatArray]:
@@ -127,13 +142,13 @@ def head_state(
     weight, bias = np.empty((heads, blocks, d, d)), np.empty((heads, blocks, d))
     for j in range(heads):
         for i in range(blocks):
-            weight[j, i] = _array(weights[f"medusa_head.{j}.{i}.linear.weight"])
-            bias[j, i] = _array(weights[f"medusa_head.{j}.{i}.linear.bias"])
+            weight[j, i] = _array(weights[block_weight(j, i)])
+            bias[j, i] = _array(weights[block_bias(j, i)])
     projection = None
     if shape.projection == "independent":
         projection = np.empty((heads, shape.vocabulary, d))
         for j in range(heads):
-            projection[j] = _array(weights[f"medusa_head.{j}.{blocks}.weight"])
+            projection[j] = _array(weights[own_projection(j, blocks)])
     return HeadState(weight, bias, _array(weights["lm_head.weight"]), projection)
 
 
