@@ -1,7 +1,7 @@
 """Unlawful documents: one broken rule each, made from a lawful one (chapter `coordinate`).
 
-What a list can break, it breaks at its first place, in its middle and at its last: a check of some
-of the places would pass otherwise.
+What can be broken anywhere in a list is broken at its first place, in its middle or at its last, as
+the seed of the document says: over a few coordinates, a check of some of the places does not pass.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Probe(NamedTuple):
     """How a document is broken, and which documents can be."""
 
     name: str
-    corrupt: Callable[[Document], None]
+    corrupt: Callable[[Document, Place], None]
     fits: Callable[[Document], bool]
 
 
@@ -90,20 +90,20 @@ def _insert(document: Document, tree: Document, place: Place, *paths: list[int])
     _grow(document, tree, _index(place, len(tree["paths"]) + 1), *paths)
 
 
-def _repeated_path(document: Document, of: TreeOf, place: Place) -> None:
+def _repeated_path(document: Document, place: Place, of: TreeOf) -> None:
     # Behind all others: next to each other stand only the last path and its copy.
     tree = of(document)
     paths = tree["paths"]
     _grow(document, tree, len(paths), list(paths[_index(place, len(paths))]))
 
 
-def _missing_ancestor(document: Document, of: TreeOf, place: Place) -> None:
+def _missing_ancestor(document: Document, place: Place, of: TreeOf) -> None:
     paths = of(document)["paths"]
     deepest = max(paths, key=len)
     paths.remove(deepest[: 1 + _index(place, len(deepest) - 1)])
 
 
-def _orphan(document: Document, of: TreeOf, place: Place) -> None:
+def _orphan(document: Document, place: Place, of: TreeOf) -> None:
     # The deepest path keeps its ancestors.
     tree = of(document)
     _insert(document, tree, place, [*_free_child(document, tree), 0])
@@ -117,18 +117,18 @@ def _free_child(document: Document, tree: Document) -> list[int]:
     return next((child for child in children if child not in paths), [])
 
 
-def _odd_rank(document: Document, of: TreeOf, place: Place, above_topk: bool) -> None:
+def _odd_rank(document: Document, place: Place, of: TreeOf, above_topk: bool) -> None:
     _insert(document, of(document), place, [document["topk"] if above_topk else -1])
 
 
-def _odd_rank_below(document: Document, of: TreeOf, place: Place, above_topk: bool) -> None:
+def _odd_rank_below(document: Document, place: Place, of: TreeOf, above_topk: bool) -> None:
     tree = of(document)
     paths = tree["paths"]
     parent = paths[_index(place, len(paths))][: document["heads"] - 1]
     _grow(document, tree, len(paths), [*parent, document["topk"] if above_topk else -1])
 
 
-def _deeper_than_heads(document: Document, of: TreeOf, place: Place) -> None:
+def _deeper_than_heads(document: Document, place: Place, of: TreeOf) -> None:
     tree = of(document)
     path: list[int] = max(tree["paths"], key=len, default=[])
     chain: list[list[int]] = []
@@ -142,12 +142,12 @@ def _capacity_short_by_one(document: Document) -> None:
     document["capacity"] = len(document["prefix"]) + len(document["paths"])
 
 
-def _token_outside_vocabulary(document: Document, of: TreeOf, place: Place) -> None:
+def _token_outside_vocabulary(document: Document, place: Place, of: TreeOf) -> None:
     prefix = of(document)["prefix"]
     prefix[_index(place, len(prefix))] = document["model"]["vocabulary"]
 
 
-def _negative_token(document: Document, of: TreeOf, place: Place) -> None:
+def _negative_token(document: Document, place: Place, of: TreeOf) -> None:
     prefix = of(document)["prefix"]
     prefix[_index(place, len(prefix))] = -1
 
@@ -236,74 +236,69 @@ def _always(_: Document) -> bool:
     return True
 
 
-def _at_each_place(
+def _anywhere(
     corrupt: Callable[..., None], fits: Callable[[Document], bool], **more: Any
-) -> tuple[Probe, ...]:
-    return tuple(_at(place, corrupt, fits, **more) for place in PLACES)
-
-
-def _at(
-    place: Place, corrupt: Callable[..., None], fits: Callable[[Document], bool], **more: Any
 ) -> Probe:
-    words = [place, corrupt.__name__]
+    words = [corrupt.__name__]
     if more.get("of") is _earlier:
         words.append("earlier")
     if "above_topk" in more:
         words.append("topk" if more["above_topk"] else "negative")
     name = "_".join(word.strip("_") for word in words)
-    return Probe(name, partial(corrupt, place=place, **more), fits)
+    return Probe(name, partial(corrupt, **more), fits)
 
 
-def _once(corrupt: Callable[[Document], None], fits: Callable[[Document], bool]) -> Probe:
-    return Probe(corrupt.__name__.strip("_"), corrupt, fits)
+def _once(
+    corrupt: Callable[..., None], fits: Callable[[Document], bool], name: str = "", **more: Any
+) -> Probe:
+    """Of what stands in one place."""
+    words = name or corrupt.__name__.strip("_")
+    return Probe(words, lambda document, _: corrupt(document, **more), fits)
 
 
 _PARTS = ("document", "source", "policy", "model")
 PROBES: tuple[Probe, ...] = (
-    *(Probe(f"unknown_field_{p}", partial(_unknown_field, part=p), _always) for p in _PARTS),
+    *(_once(_unknown_field, _always, f"unknown_field_{part}", part=part) for part in _PARTS),
     _once(_missing_field, _always),
     _once(_foreign_commit, _always),
     _once(_foreign_repository, _always),
-    *_at_each_place(_stale_hash, _always),
+    _anywhere(_stale_hash, _always),
     _once(_unpinned_file, _always),
     _once(_mixed_variants, _names_a_variant),
     _once(_prefix_length_off_by_one, _always),
-    *_at_each_place(_repeated_path, _has_paths, of=_own),
-    *_at_each_place(_missing_ancestor, _has_depth_two, of=_own),
-    *_at_each_place(_orphan, _has_room_for_an_orphan, of=_own),
-    *_at_each_place(_odd_rank, _always, of=_own, above_topk=True),
-    *_at_each_place(_odd_rank_below, _may_have_depth_two, of=_own, above_topk=True),
-    _at("middle", _odd_rank, _always, of=_own, above_topk=False),
-    _at("last", _odd_rank_below, _may_have_depth_two, of=_own, above_topk=False),
-    *_at_each_place(_deeper_than_heads, _always, of=_own),
+    _anywhere(_repeated_path, _has_paths, of=_own),
+    _anywhere(_missing_ancestor, _has_depth_two, of=_own),
+    _anywhere(_orphan, _has_room_for_an_orphan, of=_own),
+    _anywhere(_odd_rank, _always, of=_own, above_topk=True),
+    _anywhere(_odd_rank, _always, of=_own, above_topk=False),
+    _anywhere(_odd_rank_below, _may_have_depth_two, of=_own, above_topk=True),
+    _anywhere(_odd_rank_below, _may_have_depth_two, of=_own, above_topk=False),
+    _anywhere(_deeper_than_heads, _always, of=_own),
     _once(_capacity_short_by_one, _always),
-    *_at_each_place(_token_outside_vocabulary, _always, of=_own),
-    _at("middle", _negative_token, _always, of=_own),
+    _anywhere(_token_outside_vocabulary, _always, of=_own),
+    _anywhere(_negative_token, _always, of=_own),
     _once(_topk_above_vocabulary, _always),
-    *_at_each_place(_ranked_token_outside_vocabulary, _ranks_heads),
-    *_at_each_place(_ranked_token_repeated, _ranks_several),
-    *_at_each_place(_ranking_short_of_a_token, _ranks_several),
+    _anywhere(_ranked_token_outside_vocabulary, _ranks_heads),
+    _anywhere(_ranked_token_repeated, _ranks_several),
+    _anywhere(_ranking_short_of_a_token, _ranks_several),
     _once(_ranking_short_of_a_head, _ranks_heads),
     _once(_root_outside_vocabulary, _ranks_heads),
-    # One place is enough to show that an earlier tree is read by the same rules.
-    _at("first", _repeated_path, _has_earlier_paths, of=_earlier),
-    _at("last", _missing_ancestor, _has_deep_earlier, of=_earlier),
-    _at("middle", _orphan, _has_room_for_an_earlier_orphan, of=_earlier),
-    _at("middle", _odd_rank, _has_earlier, of=_earlier, above_topk=True),
-    _at("last", _odd_rank, _has_earlier, of=_earlier, above_topk=False),
-    _at("middle", _deeper_than_heads, _has_earlier, of=_earlier),
-    *_at_each_place(_token_outside_vocabulary, _has_earlier, of=_earlier),
+    _anywhere(_repeated_path, _has_earlier_paths, of=_earlier),
+    _anywhere(_missing_ancestor, _has_deep_earlier, of=_earlier),
+    _anywhere(_orphan, _has_room_for_an_earlier_orphan, of=_earlier),
+    _anywhere(_odd_rank, _has_earlier, of=_earlier, above_topk=True),
+    _anywhere(_odd_rank, _has_earlier, of=_earlier, above_topk=False),
+    _anywhere(_deeper_than_heads, _has_earlier, of=_earlier),
+    _anywhere(_token_outside_vocabulary, _has_earlier, of=_earlier),
     _once(_earlier_capacity_short_by_one, _has_earlier),
 )
 
 
 def unlawful_documents(document: Document) -> Iterator[Document]:
-    """Each probe that fits, applied to its own copy; places that are one place, once."""
-    seen: list[Document] = []
+    """Each probe that fits, applied to a copy of its own."""
+    place = PLACES[document["policy"]["seed"] % len(PLACES)]
     for probe in PROBES:
         if probe.fits(document):
             broken = deepcopy(document)
-            probe.corrupt(broken)
-            if broken not in seen:
-                seen.append(broken)
-                yield broken
+            probe.corrupt(broken, place)
+            yield broken

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from medusa_conformance.probes import PROBES, unlawful_documents
+from medusa_conformance.probes import PLACES, PROBES, unlawful_documents
 from medusa_oracles.coordinate import derive_violations
 from medusa_spec.coordinate import Generation, Ranking
 from medusa_spec.documents import schema_errors
@@ -30,11 +30,12 @@ def document(coordinate: Any) -> Any:
     return replace(lawful, source=replace(source, files=files)).document()
 
 
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
-def test_a_probe_breaks_one_rule(probe: Any, document: Any) -> None:
+def test_a_probe_breaks_one_rule(probe: Any, place: Any, document: Any) -> None:
     assert derive_violations(document) == frozenset()
     assert probe.fits(document)
-    probe.corrupt(document)
+    probe.corrupt(document, place)
     broken = derive_violations(document)
     assert len(broken) == 1
     if not list(schema_errors(document, "coordinate")):
@@ -47,11 +48,15 @@ def test_a_probe_works_on_its_own_copy(document: Any) -> None:
     assert document == original
 
 
-def test_one_place_is_not_probed_thrice(coordinate: Any) -> None:
-    document = coordinate(paths=((0,),), prefix=(7,), prefix_length=1, heads=1).document()
-    broken = list(unlawful_documents(document))
-    assert all(one not in broken[:number] for number, one in enumerate(broken))
-    assert [one["prefix"] for one in broken].count([document["model"]["vocabulary"]]) == 1
+def test_the_seed_says_where_a_list_is_broken(document: Any) -> None:
+    document["prefix"], outside = [7, 8, 9], document["model"]["vocabulary"]
+    document["prefix_length"] = 3
+    found = []
+    for seed in range(3):
+        document["policy"]["seed"] = seed
+        prefixes = [broken["prefix"] for broken in unlawful_documents(document)]
+        found += [prefix.index(outside) for prefix in prefixes if outside in prefix]
+    assert found == [0, 1, 2]
 
 
 def test_what_a_document_lacks_is_not_broken(coordinate: Any) -> None:
