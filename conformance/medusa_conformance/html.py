@@ -15,12 +15,12 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from medusa_conformance import runner
 from medusa_conformance.drawing import Drawings
 from medusa_conformance.expected import LAWFUL
 from medusa_conformance.finding_text import difference_text, trace_file
 from medusa_conformance.outcome import counted, outcome, place_of, summary
 from medusa_conformance.picture import STYLE
-from medusa_conformance.runner import mutations
 from medusa_conformance.values import cut, shown, sides
 from medusa_spec.registry import CONTRACTS, invariants
 
@@ -286,7 +286,7 @@ def _mutants(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _mutant(row: Mapping[str, Any]) -> dict[str, Any]:
     fired = Counter(_contract_of(code) for code in row["fired"])
     others = [code for code in row["fired"] if code != row["killer"]]
-    home, known = _contract_of(row["killer"]), mutations().get(row["id"])
+    home, known = _contract_of(row["killer"]), runner.mutations().get(row["id"])
     return {
         **row,
         "sentence": known.sentence if known else "",

@@ -236,9 +236,7 @@ def _always(_: Document) -> bool:
     return True
 
 
-def _anywhere(
-    corrupt: Callable[..., None], fits: Callable[[Document], bool], **more: Any
-) -> Probe:
+def _anywhere(corrupt: Callable[..., None], fits: Callable[[Document], bool], **more: Any) -> Probe:
     words = [corrupt.__name__]
     if more.get("of") is _earlier:
         words.append("earlier")

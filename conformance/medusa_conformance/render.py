@@ -125,12 +125,14 @@ def kill_matrix(mutants: Sequence[Mapping[str, Any]]) -> RenderableType:
 
     Less width gives fewer columns, so that no row takes two lines.
     """
-    hint = Text("A wider terminal, a pipe and --json also tell how soon, and who else fired.")
+    hint = Text(
+        "A wider terminal, a pipe and --json also tell how soon, from where, and who else fired."
+    )
     hint.stylize("dim")
     return Fitting(
         _kill_table(mutants, ("killed by", "after", "seen from", "others that fired"), 2),
         _kill_table(mutants, ("killed by", "after", "seen from", "others"), 2),
-        Group(_kill_table(mutants, ("killed by", "seen from"), 1), hint),
+        Group(_kill_table(mutants, ("killed by",), 1), hint),
     )
 
 

@@ -73,11 +73,13 @@ def replay(file: Path, timeout: float) -> Replay:
         )
         return Replay(file, code, Outcome.STILL_FAILING, text, again)
     stages = {stage_of(name) for name in oracles()[code].needs}
-    for _, crash in tally.crashes:
-        # What broke the rule may be behind the crash.
-        if not tally.executed[code] or concerns(crash, stages):
-            text = f"{crash.kind} in {crash.stage or crash.section}: {crash.error}"
-            return Replay(file, code, Outcome.ERROR, text, None)
+    # What broke the rule may be behind a crash, where the rule looks before anywhere else.
+    crashes = [crash for _, crash in tally.crashes]
+    near = [crash for crash in crashes if concerns(crash, stages)]
+    if near or (crashes and not tally.executed[code]):
+        crash = (near or crashes)[0]
+        text = f"{crash.kind} in {crash.stage or crash.section}: {crash.error}"
+        return Replay(file, code, Outcome.ERROR, text, None)
     if not tally.executed[code]:
         return Replay(file, code, Outcome.ERROR, f"{code} was not executed this time", None)
     return Replay(file, code, Outcome.FIXED, f"{code} holds on this coordinate", None)

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import medusa_spec
+from medusa_conformance import runner
 from medusa_conformance.checkout import is_pinned
 from medusa_conformance.finding_file import file_name, finding_documents
 from medusa_conformance.folding import fold
 from medusa_conformance.html import html
 from medusa_conformance.junit import junit
-from medusa_conformance.runner import MutantResult, Verification, mutations
+from medusa_conformance.runner import MutantResult, Verification
 from medusa_conformance.versions import suite_commit, versions
 from medusa_oracles import oracles
 from medusa_spec.documents import validate
@@ -78,7 +79,7 @@ def verification_document(
 
 def mutant_result(result: MutantResult) -> dict[str, Any]:
     """One row of the kill matrix."""
-    mutation = mutations()[result.mutation_id]
+    mutation = runner.mutations()[result.mutation_id]
     return {
         "id": mutation.id,
         "contract": mutation.contract,
@@ -120,7 +121,7 @@ def explanation_document(code: str, example: Mapping[str, Any]) -> dict[str, Any
         "statement": invariant.statement,
         "oracle": f"medusa_oracles.{invariant.contract}",
         "needs": list(entry.needs),
-        "mutants": [mutation_document(m) for m in mutations().values() if m.killer == code],
+        "mutants": [mutation_document(m) for m in runner.mutations().values() if m.killer == code],
         "example": example,
     }
     validate(document, "explain", "explain --json")

@@ -181,7 +181,10 @@ def stages(trace: Trace) -> Iterator[Finding]:
     Without groups, what changed tells of the backbone, too; beside them that is L12's and L13's.
     """
     code, planned, step = "TRAINING.STAGES", plan_of(trace), step_of(trace)
-    due = {"heads": True}
+    shape = trace.coordinate.model
+    # Heads without blocks that share the base projection have no parameter to train.
+    owned = shape.head_blocks > 0 or shape.projection == "independent"
+    due = {"heads": True} if owned else {}
     if planned.variant != "medusa-1":
         due["backbone"] = is_joint(trace)
     for name, trains in due.items():

@@ -29,7 +29,10 @@ from medusa_spec.arrays import DType, FloatArray
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.registry import CONTRACTS, invariants
 
-SHOWN = ("six-node", "own-acceptance-typical", "regular-3-2-2")
+SHOWN = (
+    *("six-node", "own-acceptance-typical", "regular-3-2-2"),
+    *("assistant-only", "assistant-only-joint", "assistant-only-distilled"),
+)
 OF_HEADS = {"HEADS.DECODES_AS_APPLIED", "VERIFICATION.HEAD_LOGITS", "ROUND.PREFILL_FRONTIER"}
 OF_A_PLAIN_PASS = {
     *OF_HEADS,

@@ -90,7 +90,7 @@ def test_no_row_of_the_kill_matrix_is_broken_or_cut(width: int) -> None:
     for mutation in mutations().values():
         (row,) = (line for line in shown[start:] if line.split()[:1] == [mutation.id])
         assert row.split()[1] == mutation.killer
-        assert "differential" in row
+        assert ("differential" in row) == (width > 80)
     assert not any("…" in line for line in shown)
     contracts = {mutation.contract for mutation in mutations().values()}
     rows = [line for line in shown[start + 2 :] if line.startswith("  ")]
@@ -106,7 +106,7 @@ def test_more_width_tells_more() -> None:
         for width in WIDTHS
     ]
     assert [re.split(r"\s{2,}", header) for header in headers] == [
-        ["mutant", "killed by", "seen from"],
+        ["mutant", "killed by"],
         ["mutant", "killed by", "after", "seen from", "others"],
         ["mutant", "killed by", "after", "seen from", "others that fired"],
     ]

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from medusa_conformance.runner import Setting, judge_coordinates, reference_factory
+from medusa_manifests import load
 from medusa_oracles import judge
 from medusa_spec import Trace
 from medusa_spec.dialect import Dialect
@@ -245,3 +247,13 @@ class TestStages:
     def test_heads_that_do_not_train_at_all(self, lawful: Any, fired: Any, wrong: Any) -> None:
         alone = lawful(*HEADS_ALONE)
         assert fired(alone, wrong.moved(alone, "heads", False)) == {"TRAINING.STAGES"}
+
+
+def test_heads_without_parameters_train_nothing() -> None:
+    """Heads of no block that share the base projection are lawful, and no group holds them."""
+    given = load("assistant-only-joint")
+    bare = replace(given, model=replace(given.model, head_blocks=0, projection="shared"))
+    setting = Setting("cpu", "float64", ("training",))
+    tally = judge_coordinates(reference_factory(setting), [bare], setting)
+    assert (tally.failed, tally.crashes) == ({}, [])
+    assert tally.executed["TRAINING.STAGES"] == 1
