@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, as_completed
-from dataclasses import dataclass, field
+from concurrent.futures import as_completed
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from medusa_conformance.folding import Cause
 from medusa_conformance.incident import Incident
 from medusa_conformance.line import Crash, Line
 from medusa_conformance.pool import pool
-from medusa_conformance.remote import Description
+from medusa_conformance.remote import Description, Remote
 from medusa_conformance.runner import (
     Located,
     Setting,
@@ -75,29 +75,25 @@ def check(
 
     `InputError` where there is no engine to be had, or its dialect cannot be read.
     """
-    # Asked here first: a target that cannot be had is one error and no run.
-    try:
-        with target.remote() as remote:
-            described = Described.of(remote)
-    except Incident as incident:
-        return _speechless(target, contracts, incident)
-    description, dialect = described.description, described.dialect
-    begin = _Worker(target, described, frozenset(contracts))
-    with pool(workers, _begin, begin) as executor:
-        pending = _submitted(executor, frozen_coordinates())
-        # Drawn while the workers begin: both take seconds.
-        pending += _submitted(executor, random_coordinates(max_examples, seed))
+    with pool(workers, _begin, _Worker(target, frozenset(contracts))) as executor:
+        # In every worker at once, since an engine's imports take seconds; one answer is enough.
+        asked = [executor.submit(_describe) for _ in range(workers)]
+        # Drawn meanwhile, which takes seconds too.
+        coordinates = [*frozen_coordinates(), *random_coordinates(max_examples, seed)]
+        try:
+            described = asked[0].result()
+        except Incident as incident:
+            return _speechless(target, contracts, incident)
+        description, dialect = described.description, described.dialect
+        starts = range(0, len(coordinates), CHUNK)
+        chunks = [coordinates[start : start + CHUNK] for start in starts]
+        pending = [executor.submit(_judge, described, chunk) for chunk in chunks]
         for done, _ in enumerate(as_completed(pending), 1):
             progress(description.name, done, len(pending))
     tally = Tally()
     for judged in pending:
         tally.add(judged.result())
     return Judged(target.text, target.document(), description, dialect, contracts, tally)
-
-
-def _submitted(executor: Executor, coordinates: Sequence[Coordinate]) -> list[Future[Tally]]:
-    starts = range(0, len(coordinates), CHUNK)
-    return [executor.submit(_judge, coordinates[start : start + CHUNK]) for start in starts]
 
 
 def _speechless(target: Target, contracts: tuple[str, ...], incident: Incident) -> Judged:
@@ -110,12 +106,12 @@ def _speechless(target: Target, contracts: tuple[str, ...], incident: Incident) 
 
 @dataclass(slots=True)
 class _Worker:
-    """What a worker process judges; its guard lives as long as it does."""
+    """What a worker process judges; its engine's process lives as long as it does."""
 
     target: Target
-    described: Described
     contracts: frozenset[str]
-    guard: Guarded | None = field(default=None)
+    remote: Remote | None = None
+    guard: Guarded | None = None
 
 
 _worker: _Worker | None = None
@@ -126,14 +122,25 @@ def _begin(worker: _Worker) -> None:
     _worker = worker
 
 
-def _judge(coordinates: Sequence[Coordinate]) -> Tally:
+def _told() -> tuple[_Worker, Remote]:
     if _worker is None:
         raise RuntimeError("a worker was not told what it judges")
-    if _worker.guard is None:
-        _worker.guard = Guarded(_worker.target.remote(), _worker.described)
+    if _worker.remote is None:
+        _worker.remote = _worker.target.remote()
+    return _worker, _worker.remote
+
+
+def _describe() -> Described:
+    return Described.of(_told()[1])
+
+
+def _judge(described: Described, coordinates: Sequence[Coordinate]) -> Tally:
+    worker, remote = _told()
+    if worker.guard is None:
+        worker.guard = Guarded(remote, described)
     tally = Tally()
     for coordinate in coordinates:
-        judge_line(line_for(_worker.guard, coordinate), _worker.contracts, tally)
+        judge_line(line_for(worker.guard, coordinate), worker.contracts, tally)
     return tally
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from medusa_conformance.crafted import greedy, kindred, shifted, unsorted
 from medusa_conformance.incident import Incident
+from medusa_conformance.plain_engine import PlainEngine
 from medusa_conformance.refusal import answered
 from medusa_conformance.rounds import present
 from medusa_conformance.translation import Engine
@@ -43,11 +44,11 @@ class Asked:
         tree, end = unsorted(tuple(paths)), planned.end_of_sequence
         return engine.generate(planned.prefix, self.tokens, tree, planned.topk, policy, end)
 
-    def shown(self, decoded: Decoded, plain: Engine) -> dict[str, Array]:
+    def shown(self, decoded: Decoded, plain: PlainEngine) -> dict[str, Array]:
         """What a generation answered, beside a plain pass over the prefix and its tokens."""
         arrays = generated("generation", decoded)
         arrays["generation.asked"] = np.asarray(self.tokens)
-        if plain.has("forward"):
+        if plain.has():
             passed = plain.forward([*self.coordinate.prefix, *decoded.tokens])
             arrays |= present("generation", plain_logits=passed.logits)
         return arrays
@@ -96,7 +97,7 @@ def generation(line: Line) -> Iterator[Trace]:
     asked = Asked(coordinate, min(room, 2 * depth + 3))
     chain = deepest_chain(coordinate)
 
-    engine, plain = line.engine(), line.engine()
+    engine, plain = line.engine(), line.plain
     steps = engine.has(*STEPS) and driven(line)
     if engine.has(*STEPS):
         line.compile(engine, coordinate)
@@ -115,7 +116,7 @@ def generation(line: Line) -> Iterator[Trace]:
         **generated("chain", alone),
         **generated("fresh", fresh),
     }
-    if plain.has("forward"):
+    if plain.has():
         passed = plain.forward([*prefix, *alone.tokens])
         arrays |= present("chain", plain_logits=passed.logits, plain_heads=passed.head_logits)
     if steps:
@@ -147,7 +148,7 @@ def generation(line: Line) -> Iterator[Trace]:
 def first_round(line: Line, engine: Engine, planned: Coordinate) -> Trace:
     """A generation of one token: its round begins with the frontier of the prompt."""
     asked = Asked(planned, 1)
-    arrays = asked.shown(asked.generate(engine, planned.paths, planned.policy), line.engine())
+    arrays = asked.shown(asked.generate(engine, planned.paths, planned.policy), line.plain)
     return line.trace(arrays, {"generation.prefix": planned.prefix}, coordinate=planned)
 
 
@@ -160,7 +161,7 @@ def unroomed(line: Line, engine: Engine, asked: Asked) -> Iterator[Trace]:
     planned = asked.coordinate
     decoded, _ = answered(line, partial(asked.generate, engine, planned.paths, planned.policy))
     if decoded is not None:
-        arrays = asked.shown(decoded, line.engine())
+        arrays = asked.shown(decoded, line.plain)
         del arrays["generation.asked"]
         yield line.trace(arrays, {"generation.prefix": planned.prefix}, coordinate=planned)
 
@@ -180,7 +181,7 @@ def ended(asked: Asked, whole: Decoded, line: Line, engine: Engine) -> Trace:
     planned = replace(asked.coordinate, end_of_sequence=end)
     again = Asked(planned, asked.tokens)
     found = again.generate(engine, planned.paths, planned.policy)
-    arrays = again.shown(found, line.engine())
+    arrays = again.shown(found, line.plain)
     return line.trace(arrays, {"generation.prefix": planned.prefix}, coordinate=planned)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,6 +33,7 @@ from medusa_conformance.crafted import (
 from medusa_conformance.generation import generation
 from medusa_conformance.incident import Incident, IncidentKind
 from medusa_conformance.isolation import Isolated, Missing, Record
+from medusa_conformance.plain_engine import PlainEngine
 from medusa_conformance.probes import unlawful_documents
 from medusa_conformance.refusal import is_refusal
 from medusa_conformance.renewal import restaging
@@ -68,7 +70,7 @@ class Crash:
     asked: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Line:
     """One coordinate, an engine factory, and the tolerances to judge by.
 
@@ -131,6 +133,11 @@ class Line:
         if self.dialect == CANONICAL:
             return isolated
         return Translated(isolated, self.dialect)
+
+    @cached_property
+    def plain(self) -> PlainEngine:
+        """The engine whose plain passes stand beside what the others decode."""
+        return PlainEngine(self.engine)
 
     def compile(self, engine: Engine, coordinate: Coordinate) -> TreeBuffers:
         """The engine's buffers for a coordinate's tree; the judge's own where it has none."""

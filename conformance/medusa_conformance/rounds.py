@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from medusa_conformance.crafted import (
     shifted,
 )
 from medusa_conformance.isolation import Missing
+from medusa_conformance.plain_engine import PlainEngine
 from medusa_conformance.refusal import refusal
 from medusa_conformance.translation import Engine
 from medusa_oracles.tree import tree_of
@@ -99,15 +100,14 @@ def rounds(
 def plain(line: Line) -> Iterator[Trace]:
     """Plain passes over the tree that a right engine would propose, of an engine without a past."""
     coordinate, packed = line.coordinate, line.lawful_proposal().packed
-    yield line.trace(plain_passes(line.engine(), coordinate, list(coordinate.prefix), packed), {})
+    yield line.trace(plain_passes(line.plain, coordinate, list(coordinate.prefix), packed), {})
 
 
 def begun(line: Line, coordinate: Coordinate, generation: int, frontier: Frontier) -> Trace:
     """A prefill, beside a plain pass over the same tokens."""
     arrays = arrays_of("chain.frontier", frontier)
-    plain = line.engine()
-    if plain.has("forward"):
-        passed = plain.forward(list(coordinate.prefix))
+    if line.plain.has():
+        passed = line.plain.forward(coordinate.prefix)
         arrays |= present("chain", plain_logits=passed.logits, plain_heads=passed.head_logits)
     documents: dict[str, Any] = {"generation.prefix": coordinate.prefix}
     return line.trace(arrays, documents, coordinate=coordinate, generation=generation)
@@ -131,11 +131,6 @@ class Round:
         self.planned = planned
         self.arrays: dict[str, Array] = {}
         self.documents: dict[str, Any] = {}
-
-    @cached_property
-    def plain(self) -> Engine:
-        """One that never decodes: an engine with a past might answer from its session's cache."""
-        return self.line.engine()
 
     def seen(
         self,
@@ -182,8 +177,8 @@ class Round:
         self, proposal: Proposal, verified: Verification, tokens: list[int]
     ) -> Frontier | None:
         """The round from a staged tree on, beside plain passes over its rows."""
-        if self.plain.has("forward"):
-            passes = plain_passes(self.plain, self.coordinate, tokens, proposal.packed)
+        if self.line.plain.has():
+            passes = plain_passes(self.line.plain, self.coordinate, tokens, proposal.packed)
             # Hidden states and heads are judged by themselves, in `plain`.
             self.arrays |= {name: passes[name] for name in BESIDE if name in passes}
         return self.conclude(proposal, verified, tokens)
@@ -229,8 +224,8 @@ class Round:
         if after.backing is None or after.length is None:
             return
         self.arrays["round.visible_kv"] = after.backing[:, :, :, : after.length]
-        if self.plain.has("forward"):
-            self.arrays |= present("round", fresh_kv=self.plain.forward(tokens).kv)
+        if self.line.plain.has():
+            self.arrays |= present("round", fresh_kv=self.line.plain.forward(tokens).kv)
 
 
 def present(stage: str, **values: Any) -> dict[str, Array]:
@@ -239,7 +234,7 @@ def present(stage: str, **values: Any) -> dict[str, Array]:
 
 
 def plain_passes(
-    engine: Engine, coordinate: Coordinate, tokens: list[int], packed: Array
+    engine: PlainEngine, coordinate: Coordinate, tokens: list[int], packed: Array
 ) -> dict[str, Array]:
     """What plain causal passes over the prefix and a row's path end with, and their parameters."""
     tree = tree_of(coordinate)

@@ -18,6 +18,10 @@ class InputError(Exception):
         suffix = f" ({code})" if code else ""
         super().__init__(one_line(f"{place}: {rule}{suffix}"))
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str | None]]:
+        # Pickled with what it was made of: the message alone would not make it again.
+        return type(self), (self.source, self.field, self.rule, self.code)
+
 
 class Refused(Exception):
     """An engine's lawful "no": raised before anything was changed.
