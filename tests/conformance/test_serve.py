@@ -270,7 +270,7 @@ def test_an_exception_is_told_in_one_line(served: Serve) -> None:
 
 
 USAGE: dict[str, tuple[str, str, str]] = {
-    "form": ("", "mine", "mine: is not of the form MODULE:ATTRIBUTE"),
+    "form": ("", "mine", "mine: is not module:attribute"),
     "module": ("", "absent:Engine", "absent:Engine: cannot import absent: ModuleNotFoundError: No"),
     "attribute": ("", "mine:Engine", "mine:Engine: mine has no attribute Engine"),
     "syntax": ("class:", "mine:Engine", "mine:Engine: cannot import mine: SyntaxError: invalid"),
