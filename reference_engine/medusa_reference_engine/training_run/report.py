@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 ORDINARY = "ordinary"
 """What the head of the base model is called among the others, which have numbers."""
+
+COLUMNS = tuple((text, when) for text in ("training", "held_out") for when in ("start", "end"))
+"""Of the losses."""
 
 
 def head_rows(
@@ -165,54 +168,53 @@ def page(report: Mapping[str, Any]) -> str:
         + ("" if entry["holds"] else f" ({entry['observed']})")
         for entry in report["rules"]
     ]
-    return "\n".join(
-        [
-            f"# A training run, {report['verdict'].upper()}",
-            "",
-            f"Every figure was measured here: `{report['command']}` on {machine['cores']} cores"
-            f" ({machine['architecture']}, {machine['system']}), Python {machine['python']},"
-            f" torch {machine['torch']} with {machine['threads']} threads.",
-            "",
-            f"Text: {corpus['files']} files of Python {machine['python']}'s standard library,"
-            f" SHA-256 `{corpus['sha256']}`; {sizes['training']:,} bytes to learn from, and by file"
-            f" apart {sizes['calibration']:,} to calibrate on and {sizes['prompts']:,} to draw"
-            " prompts from.",
-            "",
-            f"Backbone: {shape['layers']} layers of width {shape['hidden']},"
-            f" {recipe['backbone_steps']} steps of {recipe['batch']} windows of"
-            f" {recipe['length']} bytes, float32. Then {recipe['heads']} Medusa heads of"
-            f" {shape['head_blocks']} block, {recipe['head_steps']} steps, the backbone frozen.",
-            "",
-            *kept,
-            "",
-            f"## Loss in nats per byte, {measured}, {recipe['windows']} windows of each text",
-            "",
-            "The ordinary head begins with the backbone's training, the others with their own.",
-            "",
-            *_table(("head", *(f"{t.replace('_', '-')}, {w}" for t, w in COLUMNS)), loss),
-            "",
-            f"## Share of held-out labels among the first ranks, {measured}",
-            "",
-            *_table(("head", "labels", *(f"top{n + 1}" for n in range(RANKS))), accuracy),
-            "",
-            f"## Published tokens a round, {measured}, held-out prompts",
-            "",
-            f"Greedy rounds over a tree of {len(report['tree'])} candidate nodes, float64, until"
-            f" {recipe['new_tokens']} bytes behind {recipe['prompt_length']}.",
-            "",
-            *_table(("heads", "prompts", "rounds", "published", "mean a round"), decoding),
-            "",
-        ]
-    )
+    return f"""\
+# A training run, {report["verdict"].upper()}
 
+Every figure was measured here: `{report["command"]}` on {machine["cores"]} cores
+({machine["architecture"]}, {machine["system"]}, {machine["threads"]} threads of torch), Python
+{machine["python"]}, torch {machine["torch"]}, {sum(report["seconds"].values()):.0f} s.
 
-COLUMNS = tuple((text, when) for text in ("training", "held_out") for when in ("start", "end"))
+Text: {corpus["files"]} files of Python {machine["python"]}'s standard library, SHA-256
+`{corpus["sha256"]}`;
+{sizes["training"]:,} bytes to learn from, and in other files {sizes["calibration"]:,} to calibrate
+on and {sizes["prompts"]:,} to draw prompts from.
+
+Backbone: {shape["layers"]} layers of width {shape["hidden"]}, {recipe["backbone_steps"]} steps of
+{recipe["batch"]} windows of {recipe["length"]} bytes, float32. Then {recipe["heads"]} Medusa heads
+of {shape["head_blocks"]} block, {recipe["head_steps"]} steps, the backbone frozen.
+
+{_lines(kept)}
+
+## Loss in nats a byte, {measured}, {recipe["windows"]} windows of each text
+
+The ordinary head begins with the backbone's training, the others with their own.
+
+{_table(("head", *(f"{t.replace('_', '-')}, {w}" for t, w in COLUMNS)), loss)}
+
+## Share of held-out labels among the first ranks, {measured}
+
+{_table(("head", "labels", *(f"top{n + 1}" for n in range(RANKS))), accuracy)}
+
+## Published tokens a round, {measured}, held-out prompts
+
+Behind each prompt of {recipe["prompt_length"]} bytes {recipe["new_tokens"]} are decoded by greedy
+rounds in float64, over the {len(report["tree"])} candidate nodes that the accuracies above make
+likeliest. Untrained heads are the seeded ones that training began with. Decoding greedily, so small
+a model soon repeats itself, and what repeats is easy to guess: no figure here is another model's.
+
+{_table(("heads", "prompts", "rounds", "published", "mean a round"), decoding)}
+"""
 
 
 def _mean(row: Mapping[str, Any]) -> str:
     return f"{row['published_per_round']:.2f}"
 
 
-def _table(header: Sequence[Any], rows: Sequence[Sequence[Any]]) -> list[str]:
-    lines = [header, ["---"] * len(header), *rows]
-    return ["| " + " | ".join(map(str, line)) + " |" for line in lines]
+def _table(header: Sequence[Any], rows: Sequence[Sequence[Any]]) -> str:
+    table = [header, ["---"] * len(header), *rows]
+    return _lines("| " + " | ".join(map(str, row)) + " |" for row in table)
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(lines)

@@ -78,9 +78,9 @@ def train(
     Gives the document of `report.json`, which `train.schema.json` describes. `command` is how its
     reader may run the same again.
     """
-    corpus = read_corpus(standard_library(), recipe.corpus_bytes, least=4 * recipe.length)
     clock = Clock(progress)
     with new_folder(folder) as place, torch_threads(recipe.threads):
+        corpus = read_corpus(standard_library(), recipe.corpus_bytes, least=4 * recipe.length)
         learnt = learn(recipe, corpus, seed, clock)
         checkpoint = place / "checkpoint"
         save(checkpoint, recipe, learnt.trained)
