@@ -52,8 +52,7 @@ def test_the_smoke_run_learns(tmp_path: Path) -> None:
             assert row["loss"][text]["end"] < row["loss"][text]["start"] - 1
     trained, untrained = document["decoding"]
     assert (trained["heads"], untrained["heads"]) == ("trained", "untrained")
-    assert untrained["published_per_round"] < 1.2
-    assert trained["published_per_round"] > 1.3
+    assert untrained["published_per_round"] < 1.2 < trained["published_per_round"]
 
 
 def test_a_person_sees_losses_rounds_and_the_verdict(small: None, tmp_path: Path) -> None:
