@@ -13,7 +13,9 @@ from medusa_spec.dialect import dialect_from
 from medusa_spec.registry import CONTRACTS, SIGHTS, invariants, of_contract, sources_of
 
 SPEC = Path(__file__).parents[2] / "spec"
-HEAD = re.compile(r"^\*\*(?P<clause>[A-Z]\d+) `(?P<code>[A-Z0-9._]+)`\*\* \((?P<section>0x\w+)\)\. ")
+HEAD = re.compile(
+    r"^\*\*(?P<clause>[A-Z]\d+) `(?P<code>[A-Z0-9._]+)`\*\* \((?P<section>0x\w+)\)\. "
+)
 
 
 class Clause(NamedTuple):
