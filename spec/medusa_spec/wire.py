@@ -291,6 +291,7 @@ _BY_TYPE = {
     "str": _TEXT,
     "float": _NUMBER,
     "Mode": _TEXT,
+    "Variant": _TEXT,
     "RetrievalOrder": _TEXT,
     "tuple[int, ...]": _INTEGERS,
     "tuple[RankPath, ...]": _PATHS,
