@@ -72,6 +72,9 @@ _ORDER = {
 }
 """When a round asks for a stage first: one that goes wrong hides itself and those behind it."""
 
+_SHELF = {"train_step": 0, "save_checkpoint": 1, "load_checkpoint": 2}
+"""The same of a checkpoint, which is none of a round's."""
+
 
 ABSENT = "the engine has no "
 """How the reason of an invariant begins that asks for a stage which is not there."""
@@ -189,8 +192,11 @@ def concerns(crash: Crash, stages: Collection[str]) -> bool:
 def _hides(earlier: str, later: str) -> bool:
     if earlier == later:
         return True
-    order = _ORDER.get(earlier, len(_ORDER))
-    return order <= _ORDER.get(later, -1)
+    return any(
+        order[earlier] <= order[later]
+        for order in (_ORDER, _SHELF)
+        if earlier in order and later in order
+    )
 
 
 def contract_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -124,6 +124,8 @@ KILLED = [
     ("apply_heads", "sibling-visible"),
     ("align_heads", "gather-off-by-one"),
     ("train_step", "head-offset-one"),
+    ("save_checkpoint", "residual-dropped"),
+    ("load_checkpoint", "topk-ascending"),
     ("compile_tree", "self-aligned-logits"),
     ("node_count", "retrieval-not-a-chain"),
     ("prefill", "max-for-min"),
