@@ -27,7 +27,7 @@ _STAGE_OF = (
     ("checkpoint.saved", "save_checkpoint"),
     ("checkpoint.config", "save_checkpoint"),
     ("checkpoint.stored", "save_checkpoint"),
-    ("checkpoint.restored", "save_checkpoint"),
+    ("checkpoint.fault", "save_checkpoint"),
     ("checkpoint.", "load_checkpoint"),
     ("tree.node_count", "node_count"),
     ("tree.", "compile_tree"),

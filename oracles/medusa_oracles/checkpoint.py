@@ -81,11 +81,11 @@ def checkpoint_oracle(
     *needs: str,
     instead: tuple[str, ...] = _FAULT,
     applies: Callable[[Trace], bool] = lambda _: True,
-    proves: Callable[[Trace], bool] = lambda _: True,
+    proves: Callable[[Trace], bool] | None = None,
 ) -> Callable[[Check], Check]:
     """An oracle of lawful checkpoints that also hears of each fault that breaks its rule.
 
-    It applies where the coordinate has a release; `applies` and `proves` are asked of lawful ones.
+    It applies where the coordinate has a release; `applies` is asked of lawful ones alone.
     """
 
     def called_for(trace: Trace) -> bool:
@@ -98,10 +98,7 @@ def checkpoint_oracle(
         def judged(trace: Trace) -> Iterator[Finding]:
             yield from _must_refuse(code, trace) if trace.has(*_FAULT) else check(trace)
 
-        def heard(trace: Trace) -> bool:
-            return trace.has(*_FAULT) or proves(trace)
-
-        return oracle(code, *needs, instead=instead, applies=called_for, proves=heard)(judged)
+        return oracle(code, *needs, instead=instead, applies=called_for, proves=proves)(judged)
 
     return register
 
@@ -224,8 +221,8 @@ _TRAINED = ("checkpoint.saver_logits", "checkpoint.loader_logits")
 def medusa2_ships_backbone(trace: Trace) -> Iterator[Finding]:
     """Clause A6.
 
-    Equal logits prove nothing where all of them are alike. Nor would they where training changed
-    none, but that is L13's to say: an untrained engine's logits are in no trace of this kind.
+    Without equal logits nothing is proved, nor by such as are all alike. Nor would it be where
+    training changed none, but that is L13's: no trace of this kind has an untrained engine's.
     """
     code = "CHECKPOINT.MEDUSA2_SHIPS_BACKBONE"
     if not trace["checkpoint.saved"]["backbone"]:

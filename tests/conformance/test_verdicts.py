@@ -39,7 +39,7 @@ def test_names_of_a_stage_are_said_to_come_from_it() -> None:
     own |= {"tree.node_count": "node_count", "tree.mask": "compile_tree"}
     own |= {"selection.label": "label", "selection.path": "select"}
     own |= {"commit.source": "commit", "cache.after": "cache", "generation.tokens": "generate"}
-    own |= {"checkpoint.restored": "save_checkpoint", "checkpoint.executed": "load_checkpoint"}
+    own |= {"checkpoint.stored": "save_checkpoint", "checkpoint.restored": "load_checkpoint"}
     assert {name: stage_of(name) for name in own} == own
 
 
