@@ -91,6 +91,9 @@ class TestBackbone:
         flat = np.full((5, 48), 0.25)
         alike = by.changed(trace, dict.fromkeys(LOGITS, flat))
         assert A["A6"] not in by.executed(alike)
+        # Bits are compared, so differences far below any tolerance prove as much as great ones.
+        faint = trace["checkpoint.saver_logits"] * 1e-12
+        assert A["A6"] in by.executed(by.changed(trace, dict.fromkeys(LOGITS, faint)))
         # A breach is one all the same.
         assert by.codes(alike, saved=by.saved_with(trace, backbone=[])) == {A["A6"]}
         assert by.codes(alike, loader_logits=by.nudged(flat, 0, 0)) == {A["A6"]}
