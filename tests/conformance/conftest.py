@@ -126,7 +126,11 @@ class Here:
 
     def submit(self, task: Callable[..., Any], *given: Any) -> Future[Any]:
         done: Future[Any] = Future()
-        done.set_result(task(*given))
+        try:
+            done.set_result(task(*given))
+        except Exception as error:
+            # A pool hands it on to whoever asks for the result.
+            done.set_exception(error)
         return done
 
 
