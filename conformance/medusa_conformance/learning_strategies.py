@@ -48,9 +48,13 @@ def _rows(
 
 
 @st.composite
-def releases(draw: st.DrawFn, training: Training | None) -> Release:
-    """Heads of the variant that was trained, on a base of any name."""
+def releases(draw: st.DrawFn, training: Training | None) -> Release | None:
+    """Often none; else heads of the variant that was trained, on a base of any name."""
     names = st.sampled_from(("example/base", "example/base@2", "b", 'base of "1"', "modèle"))
     revisions = st.sampled_from(("0f" * 20, "main", "1"))
     variant = "medusa-1" if training is None else training.variant
+    # Each is saved and loaded some forty times; backbones that were changed are rare already.
+    chances = (False, False, False, True) if variant == "medusa-1" else (False, True)
+    if not draw(st.sampled_from(chances)):
+        return None
     return Release(draw(names), draw(revisions), draw(names), variant)
