@@ -32,7 +32,7 @@ def document_of(answer: Any) -> Any:
 
 
 def irregular_seed() -> int:
-    """A seed of which three drawn trees are not regular: nodes are counted of regular ones alone."""
+    """A seed of which three drawn trees are not regular; only of regular ones are nodes counted."""
     return next(
         seed
         for seed in range(9)
