@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from medusa_conformance.checkpoint import checkpoint
 from medusa_conformance.crafted import (
     GREAT,
     along_paths,
@@ -393,5 +394,6 @@ SECTIONS: tuple[tuple[Callable[[Line], Iterator[Trace]], frozenset[str]], ...] =
     (unlawful_staging, ROUNDS),
     (generation, frozenset({"commit", "round"})),
     (training, frozenset({"training"})),
+    (checkpoint, frozenset({"checkpoint"})),
 )
 """Every section in the order of the contracts, with those that its traces exercise."""

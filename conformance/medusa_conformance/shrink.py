@@ -101,7 +101,7 @@ def lawful(document: Mapping[str, Any]) -> Coordinate | None:
 
 def _plainer(document: Document) -> Iterator[Document]:
     """Without what is prescribed besides a tree and a prefix."""
-    for name in ("earlier", "posterior", "ranking", "branching", "training"):
+    for name in ("earlier", "posterior", "ranking", "branching", "training", "release"):
         if name in document:
             yield {key: value for key, value in document.items() if key != name}
     if len(document["rounds"]) > 1:

@@ -133,13 +133,28 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """What a checkpoint of these heads stands for, beside the sizes of its model (0x05D).
+
+    The base model and its tokenizer are named by exact revisions. Heads of `medusa-1` stand on the
+    unchanged base; those of the other variants on the backbone of the coordinate's own training.
+    """
+
+    base: str
+    base_revision: str
+    tokenizer: str
+    variant: Variant
+
+
+@dataclass(frozen=True, slots=True)
 class Coordinate:
     """One frozen round.
 
     `rounds` has one entry a round: `None` where the engine's own logits decide, an `Acceptance`
     where the path logits are steered. `posterior`, where given, is what the posterior judges
     instead; rows that it does not name are uniform. `ranking`, where given, replaces the frontier
-    that the proposal reads. `training` is what its model's heads learn from, beside any round.
+    that the proposal reads. `training` is what its model's heads learn from, beside any round, and
+    `release` what a checkpoint of them says that they are.
     """
 
     name: str
@@ -159,6 +174,7 @@ class Coordinate:
     earlier: Generation | None = None
     branching: tuple[int, ...] | None = None
     training: Training | None = None
+    release: Release | None = None
     expected: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -193,7 +209,7 @@ class Coordinate:
     def document(self) -> dict[str, Any]:
         """The coordinate as the plain document that `coordinate.schema.json` describes."""
         plain: dict[str, Any] = _plain(asdict(self))
-        for optional in ("ranking", "earlier", "branching", "training"):
+        for optional in ("ranking", "earlier", "branching", "training", "release"):
             if plain[optional] is None:
                 del plain[optional]
         for optional in ("posterior", "expected"):

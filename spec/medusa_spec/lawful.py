@@ -155,6 +155,8 @@ def inconsistencies(document: Mapping[str, Any]) -> Iterator[Inconsistency]:
             yield Inconsistency("branching", f"is {branching}, and the paths branch otherwise")
     if "training" in document:
         yield from _training(document["training"], document["heads"])
+    if "release" in document:
+        yield from _release(document["release"], document.get("training"), document["heads"])
     if "expected" in document:
         yield from _frozen(document["expected"], len(tree))
 
@@ -211,6 +213,17 @@ def _training(training: Mapping[str, Any], heads: int) -> Iterator[Inconsistency
     if training["warm_up"] > training["steps"]:
         rule = f"is {training['warm_up']} of {training['steps']} steps"
         yield Inconsistency("training.warm_up", rule)
+
+
+def _release(
+    release: Mapping[str, Any], training: Mapping[str, Any] | None, heads: int
+) -> Iterator[Inconsistency]:
+    if heads == 0:
+        yield Inconsistency("release", "is of no heads")
+    trained = "medusa-1" if training is None else training["variant"]
+    if release["variant"] != trained:
+        rule = f"is {release['variant']}, and the heads are those of {trained}"
+        yield Inconsistency("release.variant", rule)
 
 
 def _frozen(expected: Mapping[str, Any], nodes: int) -> Iterator[Inconsistency]:

@@ -16,6 +16,7 @@ from medusa_spec.coordinate import (
     ModelShape,
     Policy,
     Ranking,
+    Release,
     RowPosterior,
     Source,
     Training,
@@ -55,6 +56,7 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
     """The value of a document that already satisfies its schema; no rule is looked at."""
     ranking, earlier = document.get("ranking"), document.get("earlier")
     branching, training = document.get("branching"), document.get("training")
+    release = document.get("release")
     return Coordinate(
         name=document["name"],
         source=Source(**document["source"]),
@@ -87,6 +89,7 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
         else Generation(tuple(earlier["prefix"]), canonical_order(earlier["paths"])),
         branching=None if branching is None else tuple(branching),
         training=None if training is None else training_from(training),
+        release=None if release is None else Release(**release),
         expected=document.get("expected", {}),
     )
 

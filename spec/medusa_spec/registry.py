@@ -24,6 +24,7 @@ CONTRACTS = (
     "commit",
     "round",
     "training",
+    "checkpoint",
 )
 """In the order in which a round meets them, and behind them those around it."""
 

@@ -215,6 +215,43 @@ class TrainingStep:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedCheckpoint:
+    """What stands in the folder of a checkpoint, and where; names are relative to it (0x05D)."""
+
+    config: str
+    """The JSON file that says what the checkpoint is."""
+    fields: Mapping[str, str]
+    """Of each of `IDENTITY` its key in that file; a dot leads into an object."""
+    heads: tuple[str, ...]
+    """The files that hold the heads."""
+    backbone: tuple[str, ...]
+    """The files that hold a changed backbone, or its adapter; none where it is the base's own."""
+
+
+IDENTITY = (
+    "base",
+    "base_revision",
+    "tokenizer",
+    "variant",
+    "heads",
+    "blocks",
+    "projection",
+    "offset",
+    "dtype",
+)
+"""What a checkpoint says of itself: a `Release`, then `K`, `R_h`, "independent" or "shared", the
+distance 2 from a row to head 0's label, and the dtype of its tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedCheckpoint:
+    """The heads as they are held now, and the `IDENTITY` that was read."""
+
+    state: HeadState
+    identity: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Admission:
     """The coordinate as the engine understood it, and its rows in every domain (0x01B)."""
 
@@ -235,6 +272,8 @@ STAGES: Mapping[str, Stage] = {
     "apply_heads": Stage(("state", "hidden"), HeadPass),
     "align_heads": Stage(("tokens", "owned", "heads"), HeadAlignment),
     "train_step": Stage(("training", "step"), TrainingStep),
+    "save_checkpoint": Stage(("folder", "release", "state"), SavedCheckpoint),
+    "load_checkpoint": Stage(("folder", "release"), LoadedCheckpoint),
     "compile_tree": Stage(("paths", "topk", "retrieval_order", "sentinel"), TreeBuffers),
     "node_count": Stage(("branching",), int),
     "prefill": Stage(("tokens",), Frontier),
@@ -295,7 +334,7 @@ def _read(value: Any, name: str, declared: str) -> Any:
         return tuple(tuple(map(int, path)) for path in item)
     if declared == "tuple[int, ...]":
         return tuple(map(int, item))
-    if declared.startswith("tuple[Mapping"):
+    if declared.startswith(("tuple[Mapping", "tuple[str")):
         # Documents, which come as a list from another process, and are no array either way.
         return tuple(item)
     return item

@@ -11,11 +11,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from math import isfinite
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from medusa_spec.coordinate import Policy, Training
+from medusa_spec.coordinate import Policy, Release, Training
 from medusa_spec.documents import parse_json, validate
 from medusa_spec.errors import InputError, one_line
 from medusa_spec.loading import training_from
@@ -131,7 +132,7 @@ def _parse(line: bytes, source: str) -> Any:
     return parse_json(text, source)
 
 
-_DOCUMENTS = ("coordinate", "document", "training")
+_DOCUMENTS = ("coordinate", "document", "training", "release")
 _COUNTERS = ("id", "session", "capacity")
 
 
@@ -225,6 +226,10 @@ def _read_training(value: Any, place: Place) -> Training:
         raise place.error("is no training of a coordinate") from None
 
 
+def _write_folder(value: Any, place: Place) -> Any:
+    return plain(str(value), place)
+
+
 def _read_text(value: Any, place: Place) -> str:
     if not isinstance(value, str):
         raise place.error(f"{shown(value)} is no string")
@@ -283,11 +288,15 @@ _BY_TYPE = {
     "FloatArray | None": _ARRAY,
     "BoolArray": _ARRAY,
     "int": _INTEGER,
+    "str": _TEXT,
     "float": _NUMBER,
     "Mode": _TEXT,
+    "Variant": _TEXT,
     "RetrievalOrder": _TEXT,
     "tuple[int, ...]": _INTEGERS,
     "tuple[RankPath, ...]": _PATHS,
+    "tuple[str, ...]": _DOCUMENT,
+    "Mapping[str, str]": _DOCUMENT,
     "Mapping[str, Any]": _DOCUMENT,
     "tuple[Mapping[str, int | None], ...]": _DOCUMENT,
     "tuple[Mapping[str, Any], ...]": _DOCUMENT,
@@ -322,6 +331,8 @@ _ARGUMENTS = {
     "how_many": _INTEGER,
     "training": Form(_write_training, _read_training),
     "step": _INTEGER,
+    "folder": Form(_write_folder, lambda value, place: Path(_read_text(value, place))),
+    "release": _record(Release, Release, _as_it_is),
 }
 
 ARGUMENTS: Mapping[str, Mapping[str, Form]] = {
@@ -329,7 +340,13 @@ ARGUMENTS: Mapping[str, Mapping[str, Form]] = {
     for name, stage in STAGES.items()
 } | {
     # A batch, where the other stages take one sequence.
-    "align_heads": {"tokens": _ARRAY, "owned": _ARRAY, "heads": _INTEGER}
+    "align_heads": {"tokens": _ARRAY, "owned": _ARRAY, "heads": _INTEGER},
+    # Without any, an engine saves the heads that it holds.
+    "save_checkpoint": {
+        "folder": _ARGUMENTS["folder"],
+        "release": _ARGUMENTS["release"],
+        "state": _nullable(_ARGUMENTS["state"]),
+    },
 }
 """The form of each argument of each stage, in order."""
 

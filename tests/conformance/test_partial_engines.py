@@ -23,7 +23,7 @@ from medusa_spec.coordinate import Coordinate
 from medusa_spec.stages import STAGES
 
 SETTING = Setting("cpu", "float64")
-SHOWN = ("six-node", "own-acceptance-typical", "regular-3-2-2")
+SHOWN = ("six-node", "own-acceptance-typical", "regular-3-2-2", "checkpoint-independent")
 
 HANDED_ON = {"proposal.packed", "selection.path", "selection.accepted"}
 """What stands in a trace in the place of a stage that is not there, for those behind it."""
@@ -124,6 +124,8 @@ KILLED = [
     ("apply_heads", "sibling-visible"),
     ("align_heads", "gather-off-by-one"),
     ("train_step", "head-offset-one"),
+    ("save_checkpoint", "residual-dropped"),
+    ("load_checkpoint", "topk-ascending"),
     ("compile_tree", "self-aligned-logits"),
     ("node_count", "retrieval-not-a-chain"),
     ("prefill", "max-for-min"),
