@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
 
 
 def checkpoint(line: Line) -> Iterator[Trace]:
-    """One lawful checkpoint, saved, loaded and saved again; then every fault of a copy of it.
+    """One lawful checkpoint, saved, loaded and saved again; then faults, each of a copy of it.
 
-    Of a checkpoint that is not loaded as it is, nothing that is broken would say more.
+    Every other fault, as the seed says: neighbours differ little, and over a few coordinates all of
+    them come up. Of a checkpoint that is not loaded as it is, none would say more.
     """
     release = line.coordinate.release
     if release is None:
@@ -48,7 +50,7 @@ def checkpoint(line: Line) -> Iterator[Trace]:
         if written is None:
             return
         loader = None
-        for number, fault in enumerate(faults(written)):
+        for number, fault in enumerate(islice(faults(written), written.seed % 2, None, 2)):
             folder = room / f"fault-{number}"
             shutil.copytree(written.folder, folder)
             fault.corrupt(folder)

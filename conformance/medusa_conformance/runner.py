@@ -18,7 +18,7 @@ from medusa_oracles import judge
 from medusa_spec.arrays import DType
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.findings import Finding, Verdict
-from medusa_spec.registry import CONTRACTS, SIGHTS, Sight, invariants
+from medusa_spec.registry import AROUND, CONTRACTS, SIGHTS, Sight, invariants
 from medusa_spec.trace import Trace
 
 if TYPE_CHECKING:
@@ -203,9 +203,14 @@ def mutations() -> Mapping[str, Mutation]:
 def judge_mutant(
     mutation: Mutation, coordinates: Sequence[Coordinate], setting: Setting
 ) -> MutantResult:
-    """Show a mutant coordinates until its killer has fired, and a few more for its depth."""
+    """Show a mutant coordinates until its killer has fired, and a few more for its depth.
+
+    One of decoding is looked at from every contract of decoding, one of another from its own.
+    """
     factory = reference_factory(setting, mutation)
-    everything = replace(setting, contracts=CONTRACTS)
+    own = (mutation.contract,)
+    decoding = tuple(contract for contract in CONTRACTS if contract not in AROUND)
+    everything = replace(setting, contracts=own if own[0] in AROUND else decoding)
     fired: set[str] = set()
     killed_by = 0
     for number, coordinate in enumerate(coordinates, 1):

@@ -28,6 +28,9 @@ CONTRACTS = (
 )
 """In the order in which a round meets them, and behind them those around it."""
 
+AROUND = ("training", "checkpoint")
+"""Contracts around decoding: nothing of them shows in a round, and little of a round in them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
