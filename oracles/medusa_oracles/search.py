@@ -201,14 +201,15 @@ def decisions(trace: Trace) -> Iterator[Finding]:
         others = {other: weight for other, weight in frontier.items() if other != path}
         left = decision["runner_up"]
         best = max(others, key=lambda other: others[other], default=None)
-        found = None if left is None else tuple(left)
-        near = best is not None and others.get(found, -1.0) >= (1 - tolerance.rtol) * others[best]
-        if (found is None) != (best is None) or (best is not None and not near):
+        found = [] if left is None else [tuple(left)]
+        kept = [others.get(other, -1.0) for other in found]
+        near = best is None or (kept and kept[0] >= (1 - tolerance.rtol) * others[best])
+        if len(found) != (best is not None) or not near:
             message = "what is recorded as left is not the heaviest that was left"
             yield Finding(code, message, where, None if best is None else list(best), left)
             return
-        expected = [frontier[path], *([] if found is None else [others[found]])]
-        observed = [decision["weight"], *([] if found is None else [decision["runner_up_weight"]])]
+        expected = [frontier[path], *kept]
+        observed = [decision["weight"], *(decision["runner_up_weight"] for _ in found)]
         wrong = f"a weight in the record of {list(path)} is not its path's"
         sides = np.array(expected), np.array(observed, np.float64)
         for finding in close(code, wrong, *sides, (), tolerance):

@@ -6,7 +6,7 @@ they are sorted, level by level, and the frontier of each admission is read off 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -55,7 +55,8 @@ def derive_weight(path: RankPath, increments: FloatArray) -> float:
 def derive_size(calibration: Calibration) -> int:
     """Clause S7: the budget, or all paths there are where those are fewer."""
     heads, ranks = len(calibration.accuracy), calibration.max_rank
-    return min(calibration.nodes, sum(ranks**depth for depth in range(1, heads + 1)))
+    paths = sum(int(ranks**depth) for depth in range(1, heads + 1))
+    return min(calibration.nodes, paths)
 
 
 def derive_search(calibration: Calibration) -> Search:
@@ -79,7 +80,17 @@ class _Nodes(NamedTuple):
 
     def taken(self, places: IntArray) -> _Nodes:
         """Some of the nodes, in another order."""
-        return _Nodes(*(column[places] for column in self))
+        return _Nodes(
+            self.parent[places], self.rank[places], self.depth[places], self.weight[places]
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[_Nodes]) -> _Nodes:
+        """Nodes one part behind the other."""
+        parent, rank, depth = (
+            np.concatenate([part[column] for part in parts]) for column in range(3)
+        )
+        return _Nodes(parent, rank, depth, np.concatenate([part.weight for part in parts]))
 
 
 def _children(of: _Nodes, places: IntArray, increments: FloatArray) -> _Nodes:
@@ -92,7 +103,7 @@ def _children(of: _Nodes, places: IntArray, increments: FloatArray) -> _Nodes:
     return _Nodes(np.repeat(places, ranks), rank, depth + 1, weight)
 
 
-_ROOT = _Nodes(*(np.array([n]) for n in (-1, -1, 0)), np.array([1.0]))
+_ROOT = _Nodes(np.array([-1]), np.array([-1]), np.array([0]), np.array([1.0]))
 
 
 def _heaviest(increments: FloatArray, count: int) -> _Nodes:
@@ -108,7 +119,7 @@ def _heaviest(increments: FloatArray, count: int) -> _Nodes:
         above = grown.taken(kept)
         levels.append(above._replace(parent=above.parent + begin))
         begin += len(levels[-2].parent)
-    every = _Nodes(*(np.concatenate(column) for column in zip(*levels, strict=True)))
+    every = _Nodes.joined(levels)
     order = 1 + np.argsort(-every.weight[1:], kind="stable")[:count]
     place = np.full(len(every.parent), -1)
     place[order] = np.arange(len(order))
@@ -152,7 +163,7 @@ def _frontier(paths: list[RankPath], chosen: _Nodes, increments: FloatArray) -> 
     roots = _children(_ROOT, np.array([0]), increments)
     roots = roots._replace(parent=np.full_like(roots.parent, -1))
     grown = _children(chosen, np.arange(len(paths)), increments)
-    ever = _Nodes(*(np.concatenate(pair) for pair in zip(roots, grown, strict=True)))
+    ever = _Nodes.joined((roots, grown))
     # Of one depth, canonical order is that of the parents, and then of the ranks.
     canonical = sorted(range(len(paths)), key=lambda n: (len(paths[n]), paths[n]))
     number = np.zeros(len(paths) + 1, np.int64)
