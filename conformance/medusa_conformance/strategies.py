@@ -16,6 +16,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from medusa_conformance.strategies_search import calibrations
 from medusa_spec.arrays import FloatArray, RankPath
 from medusa_spec.coordinate import (
     Acceptance,
@@ -223,6 +224,7 @@ def coordinates(draw: st.DrawFn, max_paths: int = MAX_PATHS) -> Coordinate:
         earlier=earlier,
         branching=branching,
         training=draw(st.none() | trainings(model.vocabulary, heads)) if heads else None,
+        search=draw(st.none() | calibrations(heads, topk)) if heads else None,
     )
 
 
