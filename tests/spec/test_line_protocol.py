@@ -126,8 +126,11 @@ def test_the_forms_are_listed() -> None:
     assert rows["a list of integers"] == declared["tuple[int, ...]"] | {"branching", "prefix"}
     assert rows["a list of lists of integers"] == declared["tuple[RankPath, ...]"]
     assert rows["an object of arrays"] == {"frontier", "state", "gradient"}
-    assert rows["an object"] == {"tree", "compile_tree", "policy", "training"}
-    assert rows["any JSON"] == {"document", "rows", "skipped", "groups"}
+    assert rows["an object"] == {
+        *("tree", "compile_tree", "policy", "calibration", "search", "training"),
+        *("identity", "claim"),
+    }
+    assert rows["any JSON"] == {"document", "rows", "decisions", "skipped", "groups"}
     assert rows["an integer or `null`"] == {"end_of_sequence"}
     asked = {name for stage in STAGES.values() for name in stage.arguments}
     arrays = {"hidden", "owned", "packed", "candidates", "path_logits"}
