@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from medusa_oracles.judge import Check, close, oracle
+from medusa_oracles.judge import Check, beyond, close, oracle
 from medusa_oracles.search_plan import (
     derive_best,
     derive_increments,
@@ -208,13 +208,13 @@ def decisions(trace: Trace) -> Iterator[Finding]:
             message = "what is recorded as left is not the heaviest that was left"
             yield Finding(code, message, where, None if best is None else list(best), left)
             return
-        expected = [frontier[path], *kept]
-        observed = [decision["weight"], *(decision["runner_up_weight"] for _ in found)]
-        wrong = f"a weight in the record of {list(path)} is not its path's"
-        sides = np.array(expected), np.array(observed, np.float64)
-        for finding in close(code, wrong, *sides, (), tolerance):
-            yield Finding(code, wrong, where, finding.expected, finding.observed)
-            return
+        weights = [(frontier[path], decision["weight"])]
+        weights += [(weight, decision["runner_up_weight"]) for weight in kept]
+        message = f"a weight in the record of {list(path)} is not its path's"
+        for expected, observed in weights:
+            if beyond(np.asarray(expected), np.asarray(observed, np.float64), tolerance):
+                yield Finding(code, message, where, expected, observed)
+                return
 
 
 @search_oracle("SEARCH.BUDGET", "search.paths")
