@@ -216,8 +216,9 @@ def _less_search(document: Document) -> Iterator[Document]:
 def _narrower(document: Document) -> Iterator[Document]:
     """Fewer heads, fewer ranks, fewer layers."""
     depth = max([1, *map(len, document["paths"])])
-    if document["heads"] > depth:
-        yield _ranked(document | {"heads": depth})
+    for heads in sorted({depth, document["heads"] - 1}):
+        if depth <= heads < document["heads"]:
+            yield _ranked(document | {"heads": heads})
     widest = max((rank for path in document["paths"] for rank in path), default=0) + 1
     if document["topk"] > widest:
         yield _ranked(document | {"topk": widest})
