@@ -102,13 +102,13 @@ class PromptsNotVersioned(SearchStage):
         return {k: v for k, v in super().identity(calibration).items() if k != "prompts"}
 
 
-@mutant("accepted-length-sold-as-speed")
-class AcceptedLengthSoldAsSpeed(SearchStage):
+@mutant("edges-sold-as-speed")
+class EdgesSoldAsSpeed(SearchStage):
     def claim(self, calibration: Calibration) -> Mapping[str, Any]:
         return {**super().claim(calibration), "quantity": "tokens-per-second"}
 
 
-@mutant("synthetic-accuracies-called-measured")
-class SyntheticAccuraciesCalledMeasured(SearchStage):
+@mutant("synthetic-called-measured")
+class SyntheticCalledMeasured(SearchStage):
     def claim(self, calibration: Calibration) -> Mapping[str, Any]:
         return {**super().claim(calibration), "evidence": "measured"}
