@@ -63,7 +63,10 @@ def judged(stage: str, field: str) -> Tally:
         engine = ReferenceEngine.seeded(given.model, given.heads, capacity)
         return Reticent(engine, stage, field)
 
-    coordinates = [load("six-node"), load("posterior-fast-typical")]
+    names = ["six-node", "posterior-fast-typical"]
+    if stage == "search_tree":
+        names.append("two-heads")
+    coordinates = [load(name) for name in names]
     return judge_coordinates(make, coordinates, Setting("cpu", "float64"))
 
 

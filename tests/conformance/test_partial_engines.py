@@ -23,7 +23,7 @@ from medusa_spec.coordinate import Coordinate
 from medusa_spec.stages import STAGES
 
 SETTING = Setting("cpu", "float64")
-SHOWN = ("six-node", "own-acceptance-typical", "regular-3-2-2")
+SHOWN = ("six-node", "own-acceptance-typical", "regular-3-2-2", "two-heads")
 
 HANDED_ON = {"proposal.packed", "selection.path", "selection.accepted"}
 """What stands in a trace in the place of a stage that is not there, for those behind it."""
@@ -123,6 +123,7 @@ KILLED = [
     ("admit", "slot-is-row"),
     ("apply_heads", "sibling-visible"),
     ("align_heads", "gather-off-by-one"),
+    ("search_tree", "root-invisible"),
     ("train_step", "head-offset-one"),
     ("compile_tree", "self-aligned-logits"),
     ("node_count", "retrieval-not-a-chain"),
