@@ -24,6 +24,10 @@ UNSAID = "not declared"
 COLUMNS = "head, top1, top2, ...; head, rank0, rank1, ...; or train/medusa0_top1, ..."
 """The columns of the three tables in CSV: cumulative, incremental, and a log of runs."""
 
+COUNTED, ORDINARY = "rows", "ordinary"
+"""A last column that a table in CSV may have, of the labels that were counted, and the head of a
+first row, which is the base model's own and no part of a tree. A training run writes both."""
+
 _TOP = re.compile(r"train/medusa(\d{1,3})_top(\d{1,4})")
 
 Row = Sequence[str]
@@ -60,11 +64,12 @@ def _from_csv(text: str, source: str, run: str | None) -> dict[str, Any]:
         return _from_log(header, lines, source, run)
     if run is not None:
         raise InputError("--run", "", f"{source} is no log of runs")
+    ranked = header[1:-1] if header[-1:] == [COUNTED] else header[1:]
     for form, first in (("cumulative", "top1"), ("incremental", "rank0")):
-        count = len(header) - 1
         name, begin = first[:-1], int(first[-1])
-        if count > 0 and header == ["head", *(f"{name}{begin + n}" for n in range(count))]:
-            return _document(form, _heads(header, lines, source), UNSAID)
+        named = [f"{name}{begin + n}" for n in range(len(ranked))]
+        if ranked and header[:1] == ["head"] and ranked == named:
+            return _document(form, _heads(header, ranked, lines, source), UNSAID)
     raise InputError(source, "line 1", f"names no columns of a table, which are {COLUMNS}")
 
 
@@ -86,14 +91,18 @@ def _lines(text: str, source: str) -> Iterator[tuple[int, Row]]:
         raise InputError(source, f"line {reader.line_num}", f"not CSV: {error}") from None
 
 
-def _heads(header: Row, lines: Iterator[tuple[int, Row]], source: str) -> list[list[float]]:
+def _heads(
+    header: Row, ranked: Row, lines: Iterator[tuple[int, Row]], source: str
+) -> list[list[float]]:
     found: list[list[float]] = []
     for number, row in lines:
         cells = _cells(header, row, number, source)
+        if cells["head"] == ORDINARY and not found:
+            continue
         if cells["head"] != str(len(found)):
             rule = f"is {cells['head'][:20]!r}; heads are counted from 0, so this is {len(found)}"
             raise InputError(source, f"line {number} head", rule)
-        found.append([_share(cells, name, f"line {number}", source) for name in header[1:]])
+        found.append([_share(cells, name, f"line {number}", source) for name in ranked])
     if not found:
         raise InputError(source, "", "holds no head behind its line of column names")
     return found

@@ -25,6 +25,8 @@ SAID = ("model", "data_set", "prompts", "policy", "evidence")
 CUMULATIVE = "head,top1,top2\n0,0.5,0.8\n1,0.6,0.7\n"
 INCREMENTAL = "head,rank0,rank1\n0,0.5,0.3\n1,0.6,0.1\n"
 # Synthetic: two runs, a column that has nothing to do with it, and the columns in no order.
+# As a training run writes it.
+COUNTED = "head,top1,top2,rows\nordinary,0.9,0.95,70\n0,0.5,0.8,60\n1,0.6,0.7,50\n"
 LOG = (
     '"Name","train/medusa1_top1","train/loss","train/medusa0_top2","train/medusa0_top1",'
     '"train/medusa1_top2","output_dir"\n'
@@ -76,7 +78,7 @@ def test_the_toy_of_the_chapter(call: Call, table: Call) -> None:
     assert fifth == {"path": [0, 0, 0], "frontier": 16, "runner_up": [0, 1]}
 
 
-@pytest.mark.parametrize("text", [CUMULATIVE, INCREMENTAL, "\ufeff" + CUMULATIVE, LOG])
+@pytest.mark.parametrize("text", [CUMULATIVE, INCREMENTAL, "\ufeff" + CUMULATIVE, COUNTED, LOG])
 def test_the_same_table_in_any_form_is_the_same_tree(call: Call, table: Call, text: str) -> None:
     run = ("--run", "small") if "Name" in text else ()
     document = searched(call, table(text), "--nodes", "3", *run)
@@ -182,6 +184,8 @@ def test_a_great_tree_is_told_in_part_and_written_whole(call: Call, table: Call)
         ("head\n0\n", "line 1", "names no columns of a table"),
         ("head,top1,top3\n0,.1,.2\n", "line 1", "names no columns of a table"),
         ("head,top0,top1\n0,.1,.2\n", "line 1", "names no columns of a table"),
+        ("head,rows\n0,1\n", "line 1", "names no columns of a table"),
+        ("head,top1\n0,.1\nordinary,.2\n", "line 3 head", "is 'ordinary'; heads are counted"),
         ("head,top1\n", "", "holds no head behind its line of column names"),
         ("head,top1\n0,.5,.6\n", "line 2", "has 3 cells, and there are 2 columns"),
         ("head,top1\n1,.5\n", "line 2 head", "is '1'; heads are counted from 0, so this is 0"),
