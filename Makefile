@@ -4,6 +4,8 @@ PYTHON ?= python3
 WORKERS ?= 2
 # A checkout of the pinned release, for `make bench` and `make third-party`.
 CHECKOUT ?=
+# Where `make train` writes; an empty folder, or one that is not there.
+FOLDER ?= trained
 
 BIN := .venv/bin
 # The build environments that pip makes are held to the same pins; newer releases of pip read
@@ -13,7 +15,7 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test lint format wheel-check third-party bench clean
+.PHONY: help verify test lint format wheel-check third-party bench train clean
 
 help: ## Say what the commands do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 20
@@ -42,6 +44,9 @@ wheel-check: .venv/.dev ## Build the sdist, the wheel from it, and use that whee
 bench: .venv/.runtime ## Time the tree builder and the search beside their peers
 	$(BIN)/python benchmarks/tree_build.py $(if $(CHECKOUT),--checkout "$(CHECKOUT)")
 	$(BIN)/python benchmarks/tree_search.py
+
+train: .venv/.runtime ## Train a small decoder and its heads, and decode with them
+	$(BIN)/medusa-oracles train "$(FOLDER)"
 
 third-party: .venv/.runtime ## Judge published packages, each at its pinned version
 	$(BIN)/python conformance/third_party/judge.py $(if $(CHECKOUT),--checkout "$(CHECKOUT)")

@@ -75,9 +75,11 @@ def lawful(line: Line, release: Release, room: Path) -> tuple[Trace, Written | N
         "checkpoint.config": read_config(folder / answer.config),
         "checkpoint.stored": listed(folder),
     }
+    arrays: dict[str, Array] = {} if held is None else arrays_of("checkpoint.held", held)
+    if not loader.has("load_checkpoint"):
+        return line.trace(arrays, documents), None
     loaded, refused = answered(line, partial(loader.load_checkpoint, folder, release))
     documents["checkpoint.refused"] = refused
-    arrays: dict[str, Array] = {} if held is None else arrays_of("checkpoint.held", held)
     if loaded is None:
         return line.trace(arrays, documents), None
     after = passed(loader, coordinate)

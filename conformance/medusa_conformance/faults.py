@@ -58,6 +58,11 @@ class Written:
         """The config as it stands on disk."""
         return read_config(self.folder / self.answer.config)
 
+    def names(self, word: str) -> bool:
+        """Whether the config on disk names a word of the identity."""
+        key = self.answer.fields.get(word)
+        return key is not None and field_of(self.config, key) is not None
+
     def tensors(self) -> Iterator[tuple[str, list[Stored]]]:
         """The files of the heads that can be looked into, with what they hold."""
         for name in self.answer.heads:
@@ -154,7 +159,7 @@ def _of_tensors(written: Written, name: str, stored: list[Stored]) -> Iterator[F
         (f"{name} holds {extra.name}", [*stored, extra]),
         (f"{one.name} is called old_{one.name}", [*others, one._replace(name=f"old_{one.name}")]),
     ]
-    if one.shape and one.shape[-1] > 1:
+    if one.raw and one.shape and one.shape[-1] > 1:
         *outer, last = one.shape
         size = len(one.raw) // int(np.prod(one.shape))
         short = np.frombuffer(one.raw, f"V{size}").reshape(one.shape)[..., :-1]
@@ -177,7 +182,7 @@ def _of_heads(written: Written, name: str, stored: list[Stored]) -> Iterator[Fau
         what = f"no tensor of head {count - 1} is in {name}"
         code = "CHECKPOINT.HEAD_COUNT"
         yield Fault(code, what, partial(_rewrite, name, fewer))
-        if "heads" in written.answer.fields:
+        if written.names("heads"):
             what += f", and its config names {count - 1} heads"
             set_too = partial(_set, written, {"heads": count - 1})
             yield Fault(code, what, partial(_both, partial(_rewrite, name, fewer), set_too))
@@ -186,7 +191,7 @@ def _of_heads(written: Written, name: str, stored: list[Stored]) -> Iterator[Fau
         what = f"no projection of a head is in {name}"
         code = "CHECKPOINT.REPRESENTATION"
         yield Fault(code, what, partial(_rewrite, name, bare))
-        if "projection" in written.answer.fields:
+        if written.names("projection"):
             what += ", and its config names the shared one"
             set_too = partial(_set, written, {"projection": "shared"})
             yield Fault(code, what, partial(_both, partial(_rewrite, name, bare), set_too))
@@ -245,7 +250,9 @@ def _planted(written: Written) -> Iterator[Fault]:
 
 def _plant(name: str, other: str, folder: Path) -> None:
     (folder / name).unlink()
-    (folder / other).write_bytes(pickle.dumps(_Bomb(folder.with_name(f"{folder.name}-{MARKER}"))))
+    bomb = _Bomb(folder.with_name(f"{folder.name}-{MARKER}"))
+    # Of the protocol that torch writes, so that no loader has that to complain of.
+    (folder / other).write_bytes(pickle.dumps(bomb, 2))
 
 
 def executed(folder: Path) -> bool:

@@ -19,6 +19,7 @@ from threading import Thread
 from typing import Any, BinaryIO
 
 import medusa_manifests
+from medusa_conformance.engine_name import misnamed
 from medusa_spec.documents import validate
 from medusa_spec.errors import InputError, Refused, Unsupported
 from medusa_spec.loading import parse_coordinate
@@ -137,9 +138,10 @@ def _stages(seen: Any) -> Iterator[str]:
 
 
 def _imported(target: str) -> Any:
+    fault = misnamed(target, Path.cwd())
+    if fault is not None:
+        raise InputError(target, "", fault)
     module, _, attribute = target.partition(":")
-    if not module or not attribute:
-        raise InputError(target, "", "is not of the form MODULE:ATTRIBUTE")
     try:
         found = import_module(module)
     except (Exception, SystemExit) as error:

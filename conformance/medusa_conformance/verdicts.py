@@ -28,7 +28,7 @@ _STAGE_OF = (
     ("checkpoint.saved", "save_checkpoint"),
     ("checkpoint.config", "save_checkpoint"),
     ("checkpoint.stored", "save_checkpoint"),
-    ("checkpoint.restored", "save_checkpoint"),
+    ("checkpoint.fault", "save_checkpoint"),
     ("checkpoint.", "load_checkpoint"),
     ("tree.node_count", "node_count"),
     ("tree.", "compile_tree"),
@@ -75,6 +75,9 @@ _ORDER = {
     "generate": 8,
 }
 """When a round asks for a stage first: one that goes wrong hides itself and those behind it."""
+
+_SHELF = {"train_step": 0, "save_checkpoint": 1, "load_checkpoint": 2}
+"""The same of a checkpoint, which is none of a round's."""
 
 
 ABSENT = "the engine has no "
@@ -193,8 +196,11 @@ def concerns(crash: Crash, stages: Collection[str]) -> bool:
 def _hides(earlier: str, later: str) -> bool:
     if earlier == later:
         return True
-    order = _ORDER.get(earlier, len(_ORDER))
-    return order <= _ORDER.get(later, -1)
+    return any(
+        order[earlier] <= order[later]
+        for order in (_ORDER, _SHELF)
+        if earlier in order and later in order
+    )
 
 
 def contract_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

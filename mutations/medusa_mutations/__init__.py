@@ -1,6 +1,7 @@
 """Engines that are wrong in exactly one named way."""
 
 from medusa_mutations import (
+    checkpoint,
     commit,
     coordinate,
     heads,
@@ -16,6 +17,7 @@ from medusa_mutations.catalog import Mutation, mutations
 
 __all__ = [
     "Mutation",
+    "checkpoint",
     "commit",
     "coordinate",
     "heads",

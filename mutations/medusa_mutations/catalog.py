@@ -8,6 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal, TypeVar
 
+from medusa_reference_engine.checkpoint import CheckpointStage
 from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
 from medusa_reference_engine.engine import Stages
@@ -34,6 +35,7 @@ STAGES: dict[type[Any], str] = {
     RoundStage: "round",
     SearchStage: "search",
     TrainingStage: "training",
+    CheckpointStage: "checkpoint",
 }
 """The field of `Stages` that holds each stage class."""
 

@@ -1,6 +1,7 @@
 """Pure-numpy oracles: each derives what must be observed, and judges what was."""
 
 from medusa_oracles import (
+    checkpoint,
     commit,
     coordinate,
     heads,
@@ -18,6 +19,7 @@ from medusa_oracles.tree import derive_tree
 
 __all__ = [
     "Judgement",
+    "checkpoint",
     "commit",
     "coordinate",
     "derive_tree",

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from medusa_reference_engine.checkpoint import CheckpointStage, Origin
 from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
 from medusa_reference_engine.decoder import Cache, Decoder, causal_mask
@@ -24,7 +25,7 @@ from medusa_reference_engine.tree import TreeStage
 from medusa_reference_engine.verification import Model, VerificationStage, floats
 from medusa_reference_engine.weights import head_state, load_checkpoint, seeded_weights
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray, RankPath
-from medusa_spec.coordinate import Calibration, ModelShape, Policy, Training
+from medusa_spec.coordinate import Calibration, ModelShape, Policy, Release, Training
 from medusa_spec.errors import Refused
 from medusa_spec.stages import (
     Admission,
@@ -36,7 +37,9 @@ from medusa_spec.stages import (
     HeadAlignment,
     HeadPass,
     HeadState,
+    LoadedCheckpoint,
     Proposal,
+    SavedCheckpoint,
     SearchPlan,
     Selection,
     TrainingStep,
@@ -59,6 +62,7 @@ class Stages:
     round: type[RoundStage] = RoundStage
     search: type[SearchStage] = SearchStage
     training: type[TrainingStage] = TrainingStage
+    checkpoint: type[CheckpointStage] = CheckpointStage
 
 
 class ReferenceEngine:
@@ -80,12 +84,14 @@ class ReferenceEngine:
         self._round = made.round()
         self._search = made.search()
         self._training = made.training()
+        self._checkpoint = made.checkpoint()
         weight = decoder.lm_head.weight
         self._dtype, self._device = weight.dtype, weight.device
         held = self._heads.load(HeadTensors.of(heads, self._dtype, self._device))
         self._model = Model(decoder, held, self._heads)
         self._session = Session(self._cache(capacity))
         self._learner: Learner | None = None
+        self._origin = self._began_with = Origin(decoder)
 
     @classmethod
     def seeded(
@@ -147,13 +153,45 @@ class ReferenceEngine:
         """
         if step == 0:
             self._learner = Learner.begin(training, self._model)
+            self._began_with = self._origin
         learner = self._learner
         if learner is None or (learner.training, learner.steps) != (training, step):
             raise Refused(f"step {step} does not follow the last one of its training")
         seen = self._training.step(learner)
         self._model = learner.model()
+        self._origin = self._began_with.after(learner)
         self._session = Session(self._cache(self.capacity))
         return seen
+
+    @torch.no_grad()
+    def save_checkpoint(
+        self, folder: Path, release: Release, state: HeadState | None
+    ) -> SavedCheckpoint:
+        """Save the engine's heads, or those of `state`, and the backbone where it was changed.
+
+        `Refused`, with nothing left in the folder, where that cannot be done.
+        """
+        model = self._model
+        heads = model.held
+        if state is not None:
+            heads = HeadTensors.of(state, self._dtype, self._device)
+            if heads.sizes() != model.held.sizes():
+                rule = f"are {heads.sizes()}, and this engine's {model.held.sizes()}"
+                raise Refused(f"heads: shapes of weight, bias and projection {rule}")
+        return self._checkpoint.save(Path(folder), release, heads, model.decoder, self._origin)
+
+    @torch.no_grad()
+    def load_checkpoint(self, folder: Path, release: Release) -> LoadedCheckpoint:
+        """Go on with the heads and the backbone of a folder, in no training and no generation.
+
+        `Refused`, with the engine as it was, where the folder is not what `release` says, or not
+        made for this engine.
+        """
+        found = self._checkpoint.load(Path(folder), release, self._model.held, self._origin)
+        self._model = Model(found.decoder, self._heads.load(found.heads), self._heads)
+        self._origin, self._learner = found.origin, None
+        self._session = Session(self._cache(self.capacity))
+        return LoadedCheckpoint(_state(self._model.held), found.identity)
 
     def compile_tree(
         self, paths: Sequence[RankPath], topk: int, retrieval_order: str, sentinel: int

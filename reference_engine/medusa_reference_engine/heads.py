@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
+from medusa_reference_engine.weights import block_bias, block_weight, own_projection
 from medusa_spec.arrays import BoolArray, IntArray
 from medusa_spec.stages import HeadAlignment, HeadState
 
@@ -34,6 +36,42 @@ class HeadTensors:
 
         own = None if state.projection is None else move(state.projection)
         return cls(move(state.weight), move(state.bias), move(state.lm_head), own)
+
+    def sizes(self) -> tuple[tuple[int, ...] | None, ...]:
+        """The shapes of weight, bias and projection."""
+        own = None if self.projection is None else tuple(self.projection.shape)
+        return tuple(self.weight.shape), tuple(self.bias.shape), own
+
+    def named(self) -> dict[str, Tensor]:
+        """The heads' own parameters by their state-dict names, as views."""
+        found: dict[str, Tensor] = {}
+        heads, blocks = self.weight.shape[:2]
+        for j in range(heads):
+            for i in range(blocks):
+                found |= {block_weight(j, i): self.weight[j, i], block_bias(j, i): self.bias[j, i]}
+            if self.projection is not None:
+                found[own_projection(j, blocks)] = self.projection[j]
+        return found
+
+    def filled(self, weights: Mapping[str, Tensor]) -> HeadTensors:
+        """Others of the same shapes, stacked of what `weights` has under the names of these."""
+        heads, blocks = self.weight.shape[:2]
+        each = [(j, i) for j in range(heads) for i in range(blocks)]
+        projection = self.projection
+        if projection is not None:
+            own = [own_projection(j, blocks) for j in range(heads)]
+            projection = _stacked(weights, own, projection)
+        return HeadTensors(
+            _stacked(weights, [block_weight(j, i) for j, i in each], self.weight),
+            _stacked(weights, [block_bias(j, i) for j, i in each], self.bias),
+            weights["lm_head.weight"],
+            projection,
+        )
+
+
+def _stacked(weights: Mapping[str, Tensor], names: list[str], like: Tensor) -> Tensor:
+    """Tensors in the order of `names`, under the shape of `like`, which is empty without any."""
+    return torch.stack([weights[name] for name in names]).view(like.shape) if names else like
 
 
 class HeadStage:

@@ -19,12 +19,7 @@ from torch.func import functional_call
 from medusa_reference_engine.decoder import Decoder, causal_mask, wide
 from medusa_reference_engine.heads import HeadStage, HeadTensors
 from medusa_reference_engine.verification import Model
-from medusa_reference_engine.weights import (
-    adapter_weights,
-    block_bias,
-    block_weight,
-    own_projection,
-)
+from medusa_reference_engine.weights import adapter_weights
 from medusa_spec.coordinate import Training
 
 Part: TypeAlias = Literal["heads", "backbone", "lm_head", "adapter"]
@@ -38,6 +33,17 @@ def part_of(name: str) -> Part:
     if name.endswith((".lora_A", ".lora_B")):
         return "adapter"
     return "lm_head" if name == "lm_head.weight" else "backbone"
+
+
+def with_adapter(weights: Weights, adapter: Weights) -> dict[str, Tensor]:
+    """The weights of a decoder with the factors of an adapter added: `W + B A`."""
+    found = dict(weights)
+    for name, factor in adapter.items():
+        if name.endswith(".lora_A"):
+            matrix = name.removesuffix(".lora_A")
+            update = adapter[f"{matrix}.lora_B"] @ factor
+            found[f"{matrix}.weight"] = found[f"{matrix}.weight"] + update
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +83,7 @@ class Learner:
         given = dict(decoder.state_dict())
         adapter = adapter_weights(decoder.shape, training.adapter_rank)
         given |= {name: held.bias.new_tensor(weight) for name, weight in adapter.items()}
-        heads, blocks = held.weight.shape[:2]
-        for j in range(heads):
-            for i in range(blocks):
-                given |= {block_weight(j, i): held.weight[j, i], block_bias(j, i): held.bias[j, i]}
-            if held.projection is not None:
-                given[own_projection(j, blocks)] = held.projection[j]
+        given |= held.named()
         exact = wide(held.bias.dtype)
         leaves = {name: w.detach().to(exact, copy=True) for name, w in given.items()}
         return cls(training, decoder, model.heads, held, leaves)
@@ -99,12 +100,7 @@ class Learner:
     def adapted(self) -> dict[str, Tensor]:
         """The same with the adapter, if there is one, on: `W + B A`."""
         weights = self.plain()
-        for name in self.named("adapter"):
-            if name.endswith(".lora_A"):
-                matrix = name.removesuffix(".lora_A")
-                update = weights[f"{matrix}.lora_B"] @ weights[name]
-                weights[f"{matrix}.weight"] = weights[f"{matrix}.weight"] + update
-        return weights
+        return with_adapter(weights, {name: weights[name] for name in self.named("adapter")})
 
     def hidden(self, weights: Weights, tokens: Tensor) -> Tensor:
         """`[B, S, d]` of `tokens [B, S]`: a causal pass over each row by itself."""
@@ -120,18 +116,7 @@ class Learner:
 
     def held(self, weights: Weights) -> HeadTensors:
         """The heads' parameters among `weights`, stacked as the heads read them."""
-        heads, blocks = self.shapes.weight.shape[:2]
-        each = [(j, i) for j in range(heads) for i in range(blocks)]
-        projection = self.shapes.projection
-        if projection is not None:
-            own = [own_projection(j, blocks) for j in range(heads)]
-            projection = _stacked(weights, own, projection)
-        return HeadTensors(
-            _stacked(weights, [block_weight(j, i) for j, i in each], self.shapes.weight),
-            _stacked(weights, [block_bias(j, i) for j, i in each], self.shapes.bias),
-            weights["lm_head.weight"],
-            projection,
-        )
+        return self.shapes.filled(weights)
 
     def gradient(self) -> HeadTensors:
         """Of the last loss, as `held`; zero where it did not depend on a parameter."""
@@ -156,6 +141,11 @@ class Learner:
         self.decoder.load_state_dict(self._base(weights))
         return Model(self.decoder, self.held(weights), self.heads)
 
+    def adapter(self) -> dict[str, Tensor]:
+        """The adapter's factors as a forward pass takes them; none where there is no adapter."""
+        weights = self.plain()
+        return {name: weights[name].detach().clone() for name in self.named("adapter")}
+
     def digests(self) -> dict[str, str]:
         """SHA-256 of every parameter's bytes."""
         return {
@@ -165,8 +155,3 @@ class Learner:
 
     def _base(self, weights: Weights) -> dict[str, Tensor]:
         return {name: weights[name] for name in self.named("backbone", "lm_head")}
-
-
-def _stacked(weights: Weights, names: list[str], like: Tensor) -> Tensor:
-    """Tensors in the order of `names`, under the shape of `like`, which is empty without any."""
-    return torch.stack([weights[name] for name in names]).view(like.shape) if names else like

@@ -103,14 +103,19 @@ def adapter_weights(shape: ModelShape, rank: int) -> dict[str, FloatArray]:
 
     By their state-dict names, for the query and value matrices of every layer; none for rank 0.
     """
-    found: dict[str, FloatArray] = {}
+    return {
+        name: np.zeros(size) if name.endswith("lora_B") else _drawn(name, size, shape.weight_seed)
+        for name, size in (adapter_shapes(shape, rank) if rank else {}).items()
+    }
+
+
+def adapter_shapes(shape: ModelShape, rank: int) -> dict[str, tuple[int, ...]]:
+    """Every tensor name of LoRA factors of a rank, with its shape."""
+    found: dict[str, tuple[int, ...]] = {}
     for name, size in parameter_shapes(shape, 0).items():
         matrix = name.removesuffix(".weight")
-        if rank and matrix.endswith(("q_proj", "v_proj")):
-            found[f"{matrix}.lora_A"] = _drawn(
-                f"{matrix}.lora_A", (rank, size[1]), shape.weight_seed
-            )
-            found[f"{matrix}.lora_B"] = np.zeros((size[0], rank))
+        if matrix.endswith(("q_proj", "v_proj")):
+            found |= {f"{matrix}.lora_A": (rank, size[1]), f"{matrix}.lora_B": (size[0], rank)}
     return found
 
 
@@ -203,7 +208,7 @@ def load_checkpoint(path: Path) -> tuple[ModelShape, dict[str, Tensor]]:
     shape, heads = _with_heads(shape, names, source)
     expected = parameter_shapes(shape, heads)
     for name in sorted(names - expected.keys()):
-        raise InputError(source, _shown(name), "is not a tensor of this model")
+        raise InputError(source, shown(name), "is not a tensor of this model")
     for name in expected:
         if name not in names and not (tied and name == "lm_head.weight"):
             raise InputError(source, name, "is missing")
@@ -246,7 +251,7 @@ def _config(config: Any, source: str) -> tuple[ModelShape, bool]:
     _refuse_other_options(config, {"head_dim": shape.head_dim}, source, "")
     tied = config.get("tie_word_embeddings", False)
     if not isinstance(tied, bool):
-        raise InputError(source, "tie_word_embeddings", f"is {_shown(tied)}, not true or false")
+        raise InputError(source, "tie_word_embeddings", f"is {shown(tied)}, not true or false")
     return shape, tied
 
 
@@ -256,7 +261,7 @@ def _refuse_other_options(
     for field, value in needed.items():
         given = config.get(field)
         if given is not None and given != value:
-            rule = f"is {_shown(given)}; this decoder computes only {value!r}"
+            rule = f"is {shown(given)}; this decoder computes only {value!r}"
             raise InputError(source, owner + field, rule)
 
 
@@ -267,7 +272,7 @@ def _size(config: Mapping[str, Any], theirs: str, ours: str, source: str) -> int
     if value is None:
         raise InputError(source, theirs, "is missing")
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        rule = f"is {_shown(value)}; an integer from {low:,} to {high:,} is needed"
+        rule = f"is {shown(value)}; an integer from {low:,} to {high:,} is needed"
         raise InputError(source, theirs, rule)
     return value
 
@@ -278,7 +283,7 @@ def _positive(config: Mapping[str, Any], field: str, source: str, owner: str = "
         raise InputError(source, owner + field, "is missing")
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < value <= sys.float_info.max:
-        raise InputError(source, owner + field, f"is {_shown(value)}, not a positive number")
+        raise InputError(source, owner + field, f"is {shown(value)}, not a positive number")
     return float(value)
 
 
@@ -295,7 +300,7 @@ def _rope_theta(config: Mapping[str, Any], source: str) -> float:
             raise InputError(source, field, "is not a JSON object")
         _refuse_other_options(options, ROPE, source, f"{field}.")
         for name in sorted(options.keys() - ROPE.keys() - {"rope_theta"}):
-            raise InputError(source, field, f"{_shown(name)} is not an option of default RoPE")
+            raise InputError(source, field, f"{shown(name)} is not an option of default RoPE")
         if options.get("rope_theta") is not None:
             bases[field] = _positive(options, "rope_theta", source, f"{field}.")
     if len(set(bases.values())) > 1:
@@ -307,7 +312,7 @@ def _located(path: Path) -> tuple[str, dict[str, Path]]:
     """The file that lists the tensors, and the file that holds each."""
     single, index = path / "model.safetensors", path / "model.safetensors.index.json"
     if single.exists() or not index.exists():
-        with _opened(single) as stored:
+        with opened(single) as stored:
             return str(single), dict.fromkeys(stored.keys(), single)
     source = str(index)
     document = load_document(index)
@@ -317,15 +322,15 @@ def _located(path: Path) -> tuple[str, dict[str, Path]]:
     for name, shard in listed.items():
         # A shard is a neighbour: anything else would let a checkpoint name any file.
         if not isinstance(shard, str) or not re.fullmatch(r"[\w.-]+\.safetensors", shard, re.ASCII):
-            raise InputError(source, _shown(name), f"{_shown(shard)} is not a shard's file name")
+            raise InputError(source, shown(name), f"{shown(shard)} is not a shard's file name")
     located = {name: path / shard for name, shard in listed.items()}
     for shard in sorted(set(located.values())):
-        with _opened(shard) as stored:
+        with opened(shard) as stored:
             held = set(stored.keys())
         promised = {name for name, file in located.items() if file == shard}
         for name in sorted(held ^ promised):
             rule = "is listed, and not in the file" if name in promised else "is not listed here"
-            raise InputError(source, _shown(name), f"{rule}: {shard.name}")
+            raise InputError(source, shown(name), f"{rule}: {shard.name}")
     return source, located
 
 
@@ -344,7 +349,7 @@ def _with_heads(shape: ModelShape, names: Iterable[str], source: str) -> tuple[M
 
 
 def _read(file: Path, expected: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, Tensor]]:
-    with _opened(file) as stored:
+    with opened(file) as stored:
         for name, size in expected.items():
             given = tuple(stored.get_slice(name).get_shape())
             if given != size:
@@ -357,17 +362,18 @@ def _read(file: Path, expected: Mapping[str, tuple[int, ...]]) -> Iterator[tuple
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[Any]:
+def opened(file: Path) -> Iterator[Any]:
+    """A safetensors file, its header read; `InputError` where it is none."""
     if not file.is_file():
         raise InputError(str(file), "", "no such file")
     try:
         with safe_open(str(file), framework="pt") as stored:
             yield stored
     except (SafetensorError, OSError) as error:
-        raise InputError(str(file), "", f"not safetensors: {_shown(str(error))}") from None
+        raise InputError(str(file), "", f"not safetensors: {shown(str(error))}") from None
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Untrusted text, safe on one line of a terminal."""
     text = ascii(value)
     return text if len(text) <= 120 else f"{text[:117]}..."

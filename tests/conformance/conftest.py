@@ -126,7 +126,10 @@ class Here:
 
     def submit(self, task: Callable[..., Any], *given: Any) -> Future[Any]:
         done: Future[Any] = Future()
-        done.set_result(task(*given))
+        try:
+            done.set_result(task(*given))
+        except Exception as error:
+            done.set_exception(error)
         return done
 
 

@@ -19,7 +19,7 @@ from medusa_conformance.incident import Incident
 from medusa_conformance.remote import Remote
 from medusa_conformance.runner import Setting, reference_factory
 from medusa_spec import InputError, Refused, Unsupported
-from medusa_spec.coordinate import Training
+from medusa_spec.coordinate import Release, Training
 from medusa_spec.stages import STAGES, HeadState, answer_of
 
 COORDINATE = medusa_manifests.load("six-node")
@@ -52,7 +52,7 @@ def engine_of(remote: Remote) -> Any:
 # What it answers
 
 
-def test_every_stage_answers_as_it_does_in_process(served: Serve) -> None:
+def test_every_stage_answers_as_it_does_in_process(served: Serve, tmp_path: Path) -> None:
     remote = served(
         "from medusa_conformance.runner import Setting, reference_factory\n"
         "factory = reference_factory(Setting('cpu', 'float64'))\n",
@@ -85,6 +85,18 @@ def test_every_stage_answers_as_it_does_in_process(served: Serve) -> None:
     calibration = medusa_manifests.load("ten-paths").search
     ask("search_tree", calibration)
     ask("train_step", one_step(COORDINATE.heads), 0)
+    release = Release("example/base", "5a0f", "example/base@5a0f", "medusa-1")
+    folders = [tmp_path / name for name in ("near", "far")]
+    for folder in folders:
+        folder.mkdir()
+    saved = [
+        answer_of(STAGES["save_checkpoint"].answer, engine.save_checkpoint(folder, release, None))
+        for engine, folder in zip((near, far), folders, strict=True)
+    ]
+    asked.add("save_checkpoint")
+    assert plainly(saved[0]) == plainly(saved[1])
+    for folder in folders[::-1]:
+        ask("load_checkpoint", folder, release)
     paths = COORDINATE.paths
     tree = ask("compile_tree", paths, topk, policy.retrieval_order, policy.sentinel)
     ask("node_count", (3, 2))
@@ -272,7 +284,7 @@ def test_an_exception_is_told_in_one_line(served: Serve) -> None:
 
 
 USAGE: dict[str, tuple[str, str, str]] = {
-    "form": ("", "mine", "mine: is not of the form MODULE:ATTRIBUTE"),
+    "form": ("", "mine", "mine: is not module:attribute"),
     "module": ("", "absent:Engine", "absent:Engine: cannot import absent: ModuleNotFoundError: No"),
     "attribute": ("", "mine:Engine", "mine:Engine: mine has no attribute Engine"),
     "syntax": ("class:", "mine:Engine", "mine:Engine: cannot import mine: SyntaxError: invalid"),

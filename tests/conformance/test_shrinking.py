@@ -11,6 +11,7 @@ import hypothesis
 import numpy as np
 import pytest
 
+from medusa_conformance.checkpoint import checkpoint
 from medusa_conformance.generation import generation
 from medusa_conformance.line import Line
 from medusa_conformance.rounds import decoding
@@ -19,6 +20,7 @@ from medusa_conformance.strategies import coordinates
 from medusa_conformance.training import training
 from medusa_manifests import tolerance
 from medusa_oracles import judge
+from medusa_reference_engine.checkpoint import CheckpointStage
 from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
 from medusa_reference_engine.engine import ReferenceEngine, Stages
@@ -31,7 +33,7 @@ from medusa_reference_engine.training import TrainingStage
 from medusa_reference_engine.tree import TreeStage
 from medusa_reference_engine.verification import VerificationStage
 from medusa_spec import CONTRACTS, Coordinate
-from medusa_spec.coordinate import Training
+from medusa_spec.coordinate import Release, Training
 from medusa_spec.trace import Trace
 
 MOST_NODES = 4
@@ -88,12 +90,22 @@ class DividesByEveryRow(TrainingStage):
         return losses[owned].sum() / owned.numel()
 
 
+class TakesAnyRevision(CheckpointStage):
+    def compare(self, file: Any, config: Any, identity: Any) -> None:
+        super().compare(file, config, {**identity, "base_revision": config.get("base_revision")})
+
+
 Section = Callable[[Line], Iterator[Trace]]
 
 
 def of_the_lawful(line: Line) -> Iterator[Trace]:
     """The first document is the lawful one; the broken ones cost a search most of its time."""
     return islice(line.admission(), 1)
+
+
+def of_the_first_words(line: Line) -> Iterator[Trace]:
+    """A lawful checkpoint, and two words of its identity, each left out and another."""
+    return islice(checkpoint(line), 5)
 
 
 PLANTED: dict[str, tuple[Stages, Section, str]] = {
@@ -123,6 +135,11 @@ PLANTED: dict[str, tuple[Stages, Section, str]] = {
     ),
     "search": (Stages(search=GrowsByLevels), search, "SEARCH.FRONTIER_BEST"),
     "training": (Stages(training=DividesByEveryRow), training, "TRAINING.OWNED_MEAN"),
+    "checkpoint": (
+        Stages(checkpoint=TakesAnyRevision),
+        of_the_first_words,
+        "CHECKPOINT.IDENTITY",
+    ),
 }
 
 BATCH = Training(
@@ -138,6 +155,14 @@ BATCH = Training(
     steps=1,
     adapter_rank=0,
 )
+
+
+RELEASE = Release("example/base", "5a0f", "example/base@5a0f", "medusa-1")
+
+
+def released(coordinate: Coordinate) -> Coordinate:
+    """A drawn coordinate whose heads are saved beside an unchanged base, which few are."""
+    return replace(coordinate, training=None, release=RELEASE if coordinate.heads else None)
 
 
 def trained(coordinate: Coordinate) -> Coordinate:
@@ -162,8 +187,9 @@ def test_a_bug_shrinks_to_a_small_tree(contract: str) -> None:
         judgements = (judge(trace, frozenset({contract})) for trace in section(line))
         return any(finding.code == code for j in judgements for finding in j.findings)
 
+    prepared = {"training": trained, "checkpoint": released}.get(contract)
     smallest = hypothesis.find(
-        coordinates().map(trained) if contract == "training" else coordinates(),
+        coordinates() if prepared is None else coordinates().map(prepared),
         found,
         settings=hypothesis.settings(
             max_examples=500,

@@ -182,6 +182,12 @@ ODDITIES: dict[str, Callable[[Coordinate], Any]] = {
     "an earlier prefix that begins alike": begins_alike,
     "an earlier tree of the same slots under other parents": reparented,
     "the legacy variant": lambda c: c.source.variant == "legacy",
+    "a training": lambda c: c.training,
+    "a release on the unchanged base": lambda c: c.release and c.release.variant == "medusa-1",
+    "a release with an adapter": lambda c: c.release and c.training and c.training.adapter_rank,
+    "a release with a whole backbone": lambda c: (
+        c.release and c.release.variant != "medusa-1" and not c.training.adapter_rank
+    ),
 }
 
 

@@ -40,6 +40,7 @@ def test_names_of_a_stage_are_said_to_come_from_it() -> None:
     own |= {"tree.node_count": "node_count", "tree.mask": "compile_tree"}
     own |= {"selection.label": "label", "selection.path": "select"}
     own |= {"commit.source": "commit", "cache.after": "cache", "generation.tokens": "generate"}
+    own |= {"checkpoint.stored": "save_checkpoint", "checkpoint.restored": "load_checkpoint"}
     assert {name: stage_of(name) for name in own} == own
 
 
@@ -88,6 +89,12 @@ def test_why_nothing_was_executed() -> None:
         ("apply_heads", "POSTERIOR.THRESHOLD", False),
         ("", "TREE.SLOT", True),
         ("start", "TREE.SLOT", True),
+        ("load_checkpoint", "CHECKPOINT.STRICT_KEYS", True),
+        ("save_checkpoint", "CHECKPOINT.STRICT_KEYS", True),
+        ("train_step", "CHECKPOINT.IDENTITY", True),
+        ("load_checkpoint", "CHECKPOINT.IDENTITY", False),
+        ("train_step", "TREE.SLOT", False),
+        ("generate", "CHECKPOINT.IDENTITY", False),
     ],
 )
 def test_a_crash_hides_its_own_stage_and_those_behind_it(

@@ -31,6 +31,15 @@ def document_of(answer: Any) -> Any:
     return document
 
 
+def irregular_seed() -> int:
+    """A seed of which three drawn trees are not regular; only of regular ones are nodes counted."""
+    return next(
+        seed
+        for seed in range(9)
+        if all(drawn.branching is None for drawn in runner.random_coordinates(3, seed))
+    )
+
+
 def test_a_run_over_one_contract(call: Call, shown: Call) -> None:
     shown("threshold-tie", "own-acceptance")
     answer = call(*PROPOSAL, "--seed", "7")
@@ -99,11 +108,10 @@ def test_contracts_come_in_their_order_and_once(
 
 
 def test_a_mutant_at_large_fails(call: Call, shown: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    # No tree here is regular, so that nothing counts its nodes.
     shown("six-node")
     two = {name: mutations()[name] for name in ("slot-is-row", "cumulative-node-count")}
     monkeypatch.setattr(runner, "mutations", lambda: two)
-    answer = call(*TREE)
+    answer = call(*TREE, "--seed", irregular_seed())
     document = document_of(answer)
     assert (answer.code, document["verdict"]) == (1, "fail")
     at_large = [mutant for mutant in document["mutants"] if not mutant["killed"]]
@@ -117,13 +125,7 @@ def test_an_idle_invariant_is_inconclusive(
 ) -> None:
     shown("six-node")
     monkeypatch.setattr(runner, "mutations", dict)
-    # Nodes are counted of a regular tree alone.
-    irregular = next(
-        seed
-        for seed in range(9)
-        if all(drawn.branching is None for drawn in runner.random_coordinates(3, seed))
-    )
-    answer = call(*TREE, "--seed", irregular)
+    answer = call(*TREE, "--seed", irregular_seed())
     document = document_of(answer)
     assert (answer.code, document["verdict"], document["mutants"]) == (2, "inconclusive", [])
     executed = {entry["code"]: entry["executed"] for entry in document["invariants"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 import medusa_manifests
 from medusa_spec import InputError, Policy, wire
+from medusa_spec.coordinate import Release
 from medusa_spec.documents import schema, schema_errors
 from medusa_spec.stages import STAGES, Frontier, HeadState, TreeBuffers
 from medusa_spec.wire import (
@@ -56,6 +58,9 @@ BY_TYPE = {
     "tuple[int, ...]": sequences,
     "tuple[RankPath, ...]": paths,
     "Mapping[str, Any]": mappings,
+    "Mapping[str, str]": st.dictionaries(st.text(), st.text(), max_size=3),
+    "str": st.text(),
+    "tuple[str, ...]": st.lists(st.text(), max_size=3),
     "tuple[Mapping[str, Any], ...]": st.lists(mappings, max_size=2),
     "tuple[Mapping[str, int | None], ...]": st.lists(mappings, max_size=2),
 }
@@ -87,6 +92,8 @@ calibrations = st.sampled_from(
     [medusa_manifests.load(name).search for name in ("two-heads", "ten-paths")]
 )
 texts = st.sampled_from(["canonical", "pinned"])
+variants = st.sampled_from(["medusa-1", "medusa-2", "self-distilled"])
+folders = st.text("abc. /é", min_size=1).map(Path)
 BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "document": mappings,
     "calibration": calibrations,
@@ -98,6 +105,8 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "paths": paths | sequences,
     "retrieval_order": texts,
     "end_of_sequence": st.none() | integers,
+    "folder": folders,
+    "release": st.builds(Release, *[st.text(min_size=1)] * 3, variants),
 }
 BY_NAME |= dict.fromkeys(("hidden", "owned", "packed", "candidates", "path_logits"), arrays)
 BY_NAME |= dict.fromkeys(("branching", "tokens", "prefix"), sequences)
@@ -152,6 +161,8 @@ def test_arguments(stage: str, data: st.DataObject, form: Any) -> None:
     strategies = dict(BY_NAME)
     if stage == "align_heads":
         strategies["tokens"] = arrays
+    if stage == "save_checkpoint":
+        strategies["state"] = st.none() | records(HeadState)
     values = [data.draw(strategies[name], name) for name in STAGES[stage].arguments]
     message = {"command": "stage", "session": 1, "stage": stage}
     written = write_arguments(stage, values, form)

@@ -67,6 +67,10 @@ DEMANDED = {
         lm-term-missing kl-term-missing kl-reversed groups-equalised group-incomplete
         stage-order-swapped
     """,
+    "checkpoint": """
+        head-only-medusa-2 filename-mismatch hard-coded-head-count head-missing-loose-load
+        shared-loaded-as-independent base-revision-absent aliased-blocks-saved dtype-silently-cast
+    """,
 }
 
 WILD = """
@@ -75,7 +79,8 @@ WILD = """
     stale-mask-of-previous-tree mask-fill-underflows cache-row-as-rope-position
     past-length-off-by-one logits-slice-shifted temperature-ignored padding-accepted
     nan-matches-token-zero rejected-rows-visible tokens-after-end-of-sequence staging-overflow
-    gradients-accumulate group-incomplete
+    gradients-accumulate group-incomplete hard-coded-head-count head-missing-loose-load
+    aliased-blocks-saved unpickles-what-it-finds
 """
 
 # A corruption belongs to the contract that it breaks, which is not always where the engine does

@@ -21,6 +21,7 @@ from medusa_spec.stages import STAGES
 
 ORACLES = Path(medusa_oracles.__file__).parent
 README = (Path(__file__).parents[2] / "spec" / "README.md").read_text("utf-8")
+WHEN = ("before", "after")
 # Read where they are there, and needed by no oracle.
 OPTIONAL = {
     "heads.given.projection",
@@ -29,6 +30,10 @@ OPTIONAL = {
     "commit.frontier.heads",
     *(f"training.{n}" for n in ("state.lm_head", "state.projection", "gradient.projection")),
     "training.skipped",
+    *(f"checkpoint.held.{name}" for name in ("bias", "projection")),
+    *(f"checkpoint.loaded.{name}" for name in ("bias", "lm_head", "projection")),
+    *(f"checkpoint.{name}" for name in ("identity", "saver_logits", "loader_logits")),
+    *(f"checkpoint.{when}.{of}" for when in WHEN for of in ("logits", "head_logits")),
     *(f"refusal.{name}" for name in ("before", "after", "length_before", "length_after")),
 }
 
