@@ -41,8 +41,9 @@ format: .venv/.dev ## Rewrite the sources in the project's style
 wheel-check: .venv/.dev ## Build the sdist, the wheel from it, and use that wheel elsewhere
 	$(BIN)/python tests/packaging/wheel_check.py
 
-bench: .venv/.runtime ## Time the tree builder beside its peers
+bench: .venv/.runtime ## Time the tree builder and the search beside their peers
 	$(BIN)/python benchmarks/tree_build.py $(if $(CHECKOUT),--checkout "$(CHECKOUT)")
+	$(BIN)/python benchmarks/tree_search.py
 
 train: .venv/.runtime ## Train a small decoder and its heads, and decode with them
 	$(BIN)/medusa-oracles train "$(FOLDER)"

@@ -1,7 +1,7 @@
 """The definitions, written out one row, one edge and one float at a time.
 
 This is the slow road that everything faster is compared with: plain lists, quadratic loops, no
-library but `math` has a part in it. A rank path is a tuple; `()` is the root.
+library but `math` and `fractions` has a part in it. A rank path is a tuple; `()` is the root.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 Path = tuple[int, ...]
@@ -176,6 +177,47 @@ def commit(
     }
 
 
+def increments(calibration: Any) -> list[list[Fraction]]:
+    """The mass of each rank, exactly, of the decimals that a table was written in (0x04B)."""
+    rows = [[Fraction(repr(top)) for top in row] for row in calibration.accuracy]
+    if calibration.form == "cumulative":
+        rows = [[top - before for before, top in zip([0, *row], row, strict=False)] for row in rows]
+    return [row[: calibration.max_rank] for row in rows]
+
+
+def weight(path: Sequence[int], masses: Sequence[Sequence[Fraction]]) -> Fraction:
+    """The product along a path."""
+    return math.prod((masses[head][rank] for head, rank in enumerate(path)), start=Fraction(1))
+
+
+def search(calibration: Any) -> list[dict[str, Any]]:
+    """Every decision of 0x04C, each from a frontier that is made anew out of the tree so far."""
+    masses, tree, record = increments(calibration), [()], []
+    while len(tree) <= calibration.nodes:
+        children = [
+            (*path, rank)
+            for path in tree
+            if len(path) < len(masses)
+            for rank in range(calibration.max_rank)
+        ]
+        frontier = [path for path in children if path not in tree]
+        if not frontier:
+            break
+        frontier.sort(key=lambda path: (-weight(path, masses), len(path), path))
+        best, *others = frontier
+        record.append(
+            {
+                "path": best,
+                "weight": weight(best, masses),
+                "frontier": len(frontier),
+                "runner_up": others[0] if others else None,
+                "runner_up_weight": weight(others[0], masses) if others else None,
+            }
+        )
+        tree.append(best)
+    return record
+
+
 def frozen(coordinate: Any) -> dict[str, Any]:
     """Everything that the `expected` block of a coordinate's manifest may hold.
 
@@ -187,6 +229,8 @@ def frozen(coordinate: Any) -> dict[str, Any]:
     found: dict[str, Any] = dict(buffers)
     found["positions"] = [prefix + depth for depth in buffers["position_ids"]]
     found["staged_rows"] = [prefix + row for row in range(len(buffers["tree_indices"]))]
+    if coordinate.search is not None:
+        found["admitted"] = [list(decision["path"]) for decision in search(coordinate.search)]
     if coordinate.ranking is None:
         return found
     packed = packed_tokens(coordinate.paths, coordinate.ranking.root, coordinate.ranking.heads)

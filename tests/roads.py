@@ -15,6 +15,7 @@ from medusa_conformance.crafted import along_paths, posterior_logits, ranked_fro
 from medusa_oracles.commit import Publication, derive_commit
 from medusa_oracles.posterior import derive_selection
 from medusa_oracles.proposal import derive_proposal, derive_table
+from medusa_oracles.search_plan import derive_search
 from medusa_oracles.tree import derive_parents, derive_tree
 from medusa_oracles.verification import derive_positions, derive_staged_rows
 from medusa_reference_engine import ReferenceEngine
@@ -33,6 +34,9 @@ def oracle(coordinate: Coordinate) -> dict[str, Any]:
         "positions": derive_positions(tree.depths, prefix).tolist(),
         "staged_rows": derive_staged_rows(len(tree.paths), prefix).tolist(),
     }
+    if coordinate.search is not None:
+        decisions = derive_search(coordinate.search).decisions
+        found["admitted"] = [list(decision.path) for decision in decisions]
     if coordinate.ranking is None:
         return found
     frontier = ranked_frontier(coordinate.ranking, coordinate.model.vocabulary, coordinate.topk)
@@ -77,6 +81,8 @@ def engine(coordinate: Coordinate) -> dict[str, Any]:
         "positions": verified.positions.tolist(),
         "staged_rows": verified.rows.tolist(),
     }
+    if coordinate.search is not None:
+        found["admitted"] = [list(path) for path in made.search_tree(coordinate.search).paths]
     if coordinate.ranking is None:
         return found
     found["packed_tokens"] = proposal.packed.tolist()

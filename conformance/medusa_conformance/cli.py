@@ -22,6 +22,7 @@ from medusa_conformance.cli_common import (
     show,
     workers,
 )
+from medusa_conformance.cli_search import search
 from medusa_conformance.cli_train import train
 from medusa_conformance.interrupts import Terminated, heeded
 from medusa_spec.documents import load_document, validate
@@ -59,7 +60,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (check, replay, init, train):
+for command in (check, replay, init, search, train):
     cli.add_command(command)
 
 

@@ -39,6 +39,7 @@ from medusa_conformance.probes import unlawful_documents
 from medusa_conformance.refusal import is_refusal
 from medusa_conformance.renewal import restaging
 from medusa_conformance.rounds import decoding, plain
+from medusa_conformance.search import search
 from medusa_conformance.training import training
 from medusa_conformance.translation import Engine, Translated
 from medusa_conformance.unlawful import unlawful_commit, unlawful_logits, unlawful_staging
@@ -291,7 +292,8 @@ class Line:
             with suppress(Unsupported):
                 self.compile(engine, given)
         tree = self.compile(engine, coordinate)
-        yield self.trace(arrays_of("tree", tree), documents_of(tree))
+        documents = {} if tree.paths is None else {"tree.paths": tree.paths}
+        yield self.trace(arrays_of("tree", tree), documents)
 
     def node_count(self) -> Iterator[Trace]:
         """The node count of a regular tree."""
@@ -369,11 +371,6 @@ class Line:
             yield self.trace(arrays, {"selection.refused": None}, coordinate=given)
 
 
-def documents_of(tree: TreeBuffers) -> dict[str, Any]:
-    """The paths of a tree's rows, where they were observed."""
-    return {} if tree.paths is None else {"tree.paths": tree.paths}
-
-
 ROUNDS = frozenset({"proposal", "verification", "posterior", "commit", "round"})
 """What is seen of whole rounds."""
 
@@ -393,6 +390,7 @@ SECTIONS: tuple[tuple[Callable[[Line], Iterator[Trace]], frozenset[str]], ...] =
     (unlawful_commit, ROUNDS),
     (unlawful_staging, ROUNDS),
     (generation, frozenset({"commit", "round"})),
+    (search, frozenset({"search"})),
     (training, frozenset({"training"})),
     (checkpoint, frozenset({"checkpoint"})),
 )

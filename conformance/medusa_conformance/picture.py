@@ -89,11 +89,7 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
     Raises `InputError` on another name, on more than `MAX_ROWS` rows, and where the file cannot be
     written; nothing is written then.
     """
-    if path.suffix != ".svg":
-        raise InputError(str(path), "", "a picture is SVG, and its name ends in .svg")
-    if document["nodes"] > MAX_ROWS:
-        rule = f"{document['nodes']} rows are too many to draw; {MAX_ROWS} are the most"
-        raise InputError(str(path), "", rule)
+    require_drawable(document["nodes"], path)
     svg = picture(document)
     # Behind the title, which comes first; a page that holds pictures has the style once.
     style = ElementTree.Element("style")
@@ -101,6 +97,15 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
     svg.insert(1, style)
     ElementTree.indent(svg, space=" ")
     write_text(path, ElementTree.tostring(svg, encoding="unicode") + "\n")
+
+
+def require_drawable(rows: int, path: Path) -> None:
+    """Raise `InputError` where a picture of so many rows cannot have this name, or not be drawn."""
+    if path.suffix != ".svg":
+        raise InputError(str(path), "", "a picture is SVG, and its name ends in .svg")
+    if rows > MAX_ROWS:
+        rule = f"{rows} rows are too many to draw; {MAX_ROWS} are the most"
+        raise InputError(str(path), "", rule)
 
 
 def picture(document: Mapping[str, Any], marks: Marks = NO_MARKS) -> ElementTree.Element:

@@ -33,6 +33,9 @@ SMALLER = "-shrunken"
 NAME_LIMIT = 80
 """Characters of a name (`coordinate.schema.json`)."""
 
+BESIDE = ("search", "training", "release")
+"""What a coordinate has beside its rounds."""
+
 Document: TypeAlias = dict[str, Any]
 
 Judge: TypeAlias = Callable[[Coordinate], Located | None]
@@ -101,7 +104,7 @@ def lawful(document: Mapping[str, Any]) -> Coordinate | None:
 
 def _plainer(document: Document) -> Iterator[Document]:
     """Without what is prescribed besides a tree and a prefix."""
-    for name in ("earlier", "posterior", "ranking", "branching", "training", "release"):
+    for name in ("earlier", "posterior", "ranking", "branching", *BESIDE):
         if name in document:
             yield {key: value for key, value in document.items() if key != name}
     if len(document["rounds"]) > 1:
@@ -198,11 +201,24 @@ def _with_batch(document: Document, pairs: list[tuple[list[int], list[bool]]]) -
     return document | {"training": document["training"] | {"tokens": tokens, "owned": owned}}
 
 
+def _less_search(document: Document) -> Iterator[Document]:
+    """Fewer paths, or fewer ranks of each head."""
+    if "search" not in document:
+        return
+    search = document["search"]
+    for name, least in (("nodes", 0), ("max_rank", 1)):
+        most = search[name]
+        for kept in sorted({most // 2, most - 1}):
+            if least <= kept < most:
+                yield document | {"search": search | {name: kept}}
+
+
 def _narrower(document: Document) -> Iterator[Document]:
     """Fewer heads, fewer ranks, fewer layers."""
     depth = max([1, *map(len, document["paths"])])
-    if document["heads"] > depth:
-        yield _ranked(document | {"heads": depth})
+    for heads in sorted({depth, document["heads"] - 1}):
+        if depth <= heads < document["heads"]:
+            yield _ranked(document | {"heads": heads})
     widest = max((rank for path in document["paths"] for rank in path), default=0) + 1
     if document["topk"] > widest:
         yield _ranked(document | {"topk": widest})
@@ -211,7 +227,12 @@ def _narrower(document: Document) -> Iterator[Document]:
 
 
 def _ranked(document: Document) -> Document:
-    """The document with no more ranked tokens, and weights of heads, than it has of these."""
+    """The document with no more ranked tokens, accuracies and weights than it has room for."""
+    if "search" in document:
+        search = document["search"]
+        rows, ranks = search["accuracy"][: document["heads"]], document["topk"]
+        fewer = {"accuracy": rows, "max_rank": min(search["max_rank"], ranks)}
+        document = document | {"search": search | fewer}
     if "training" in document:
         weights = document["training"]["head_weights"][: document["heads"]]
         document = document | {"training": document["training"] | {"head_weights": weights}}
@@ -221,5 +242,13 @@ def _ranked(document: Document) -> Document:
     return document | {"ranking": document["ranking"] | {"heads": heads[: document["heads"]]}}
 
 
-STEPS = (_plainer, _fewer_paths, _lower_ranks, _shorter_prefix, _less_training, _narrower)
+STEPS = (
+    _plainer,
+    _fewer_paths,
+    _lower_ranks,
+    _shorter_prefix,
+    _less_search,
+    _less_training,
+    _narrower,
+)
 """Each gives documents that are smaller in one respect, the greatest steps first."""

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from medusa_conformance.learning_strategies import releases, trainings
+from medusa_conformance.strategies_search import calibrations
 from medusa_spec.arrays import FloatArray, RankPath
 from medusa_spec.coordinate import (
     Acceptance,
@@ -224,6 +225,7 @@ def coordinates(draw: st.DrawFn, max_paths: int = MAX_PATHS) -> Coordinate:
         earlier=earlier,
         branching=branching,
         training=training,
+        search=draw(st.none() | calibrations(heads, topk)) if heads else None,
         release=draw(releases(training)) if heads else None,
     )
 

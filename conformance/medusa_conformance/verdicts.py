@@ -22,6 +22,7 @@ _STAGE_OF = (
     ("heads.masked_coverage", "align_heads"),
     ("heads.tokens", "align_heads"),
     ("heads.", "apply_heads"),
+    ("search.", "search_tree"),
     ("training.plain_", "forward"),
     ("training.", "train_step"),
     ("checkpoint.saved", "save_checkpoint"),
@@ -54,7 +55,10 @@ _STAGE_OF = (
 """The stage from which a trace has the names that begin so; the first that fits."""
 
 
-_ANSWERS = ("heads", "training", "tree", "proposal", "verification", "selection", "commit")
+_ANSWERS = (
+    *("heads", "search", "training", "tree"),
+    *("proposal", "verification", "selection", "commit"),
+)
 """Parts of a trace that are a stage's answer as it came, and not what the line made of several."""
 
 

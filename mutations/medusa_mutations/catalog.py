@@ -16,6 +16,7 @@ from medusa_reference_engine.heads import HeadStage
 from medusa_reference_engine.posterior import PosteriorStage
 from medusa_reference_engine.proposal import ProposalStage
 from medusa_reference_engine.round import RoundStage
+from medusa_reference_engine.search import SearchStage
 from medusa_reference_engine.training import TrainingStage
 from medusa_reference_engine.tree import TreeStage
 from medusa_reference_engine.verification import VerificationStage
@@ -32,6 +33,7 @@ STAGES: dict[type[Any], str] = {
     PosteriorStage: "posterior",
     CommitStage: "commit",
     RoundStage: "round",
+    SearchStage: "search",
     TrainingStage: "training",
     CheckpointStage: "checkpoint",
 }

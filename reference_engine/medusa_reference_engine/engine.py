@@ -1,4 +1,4 @@
-"""The reference engine: one decoder, ten stages, one session; numpy in and numpy out."""
+"""The reference engine: one decoder, a stage a contract, one session; numpy in and numpy out."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from medusa_reference_engine.learner import Learner
 from medusa_reference_engine.posterior import PosteriorStage
 from medusa_reference_engine.proposal import ProposalStage
 from medusa_reference_engine.round import RoundStage, Session
+from medusa_reference_engine.search import SearchStage
 from medusa_reference_engine.training import TrainingStage
 from medusa_reference_engine.tree import TreeStage
 from medusa_reference_engine.verification import Model, VerificationStage, floats
 from medusa_reference_engine.weights import head_state, load_checkpoint, seeded_weights
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray, RankPath
-from medusa_spec.coordinate import ModelShape, Policy, Release, Training
+from medusa_spec.coordinate import Calibration, ModelShape, Policy, Release, Training
 from medusa_spec.errors import Refused
 from medusa_spec.stages import (
     Admission,
@@ -39,6 +40,7 @@ from medusa_spec.stages import (
     LoadedCheckpoint,
     Proposal,
     SavedCheckpoint,
+    SearchPlan,
     Selection,
     TrainingStep,
     TreeBuffers,
@@ -58,6 +60,7 @@ class Stages:
     posterior: type[PosteriorStage] = PosteriorStage
     commit: type[CommitStage] = CommitStage
     round: type[RoundStage] = RoundStage
+    search: type[SearchStage] = SearchStage
     training: type[TrainingStage] = TrainingStage
     checkpoint: type[CheckpointStage] = CheckpointStage
 
@@ -79,6 +82,7 @@ class ReferenceEngine:
         self._posterior = made.posterior()
         self._commit = made.commit()
         self._round = made.round()
+        self._search = made.search()
         self._training = made.training()
         self._checkpoint = made.checkpoint()
         weight = decoder.lm_head.weight
@@ -136,6 +140,10 @@ class ReferenceEngine:
     def align_heads(self, tokens: IntArray, owned: BoolArray, heads: int) -> HeadAlignment:
         """Shifted labels of a batch `[B, S]`."""
         return self._heads.align(tokens, owned, heads)
+
+    def search_tree(self, calibration: Calibration) -> SearchPlan:
+        """The tree of so many paths that accuracies are worth most with."""
+        return self._search.search(calibration)
 
     def train_step(self, training: Training, step: int) -> TrainingStep:
         """One step; decoding goes on with what was trained, and no generation with what was not.

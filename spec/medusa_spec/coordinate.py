@@ -12,6 +12,8 @@ RetrievalOrder: TypeAlias = Literal["canonical", "pinned"]
 Mode: TypeAlias = Literal["greedy", "fast-typical"]
 Projection: TypeAlias = Literal["independent", "shared"]
 Variant: TypeAlias = Literal["medusa-1", "medusa-2", "self-distilled"]
+TableForm: TypeAlias = Literal["cumulative", "incremental"]
+Evidence: TypeAlias = Literal["derived", "synthetic", "measured", "source-reported"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,27 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
+class Calibration:
+    """Accuracies of heads, a row a head, and the budget to build a tree for them with (0x04B).
+
+    A row of a "cumulative" table is top-1, top-2 and so on; one of an "incremental" table is the
+    mass of each rank alone. `nodes` are paths, and so do not count the root; of each row the first
+    `max_rank` ranks are used. The other fields say what the accuracies were measured on, under
+    which acceptance policy, and what kind of figures they are.
+    """
+
+    form: TableForm
+    accuracy: tuple[tuple[float, ...], ...]
+    nodes: int
+    max_rank: int
+    model: str
+    data_set: str
+    prompts: str
+    policy: str
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
 class Training:
     """A batch `[B, S]`, and how the heads, and by the variant the backbone, learn from it (0x05).
 
@@ -153,8 +176,9 @@ class Coordinate:
     `rounds` has one entry a round: `None` where the engine's own logits decide, an `Acceptance`
     where the path logits are steered. `posterior`, where given, is what the posterior judges
     instead; rows that it does not name are uniform. `ranking`, where given, replaces the frontier
-    that the proposal reads. `training` is what its model's heads learn from, beside any round, and
-    `release` what a checkpoint of them says that they are.
+    that the proposal reads. Beside any round, `search` is what a tree is to be built from,
+    `training` what its model's heads learn from, and `release` what a checkpoint of them says that
+    they are.
     """
 
     name: str
@@ -173,6 +197,7 @@ class Coordinate:
     posterior: tuple[RowPosterior, ...] = ()
     earlier: Generation | None = None
     branching: tuple[int, ...] | None = None
+    search: Calibration | None = None
     training: Training | None = None
     release: Release | None = None
     expected: Mapping[str, Any] = field(default_factory=dict)
@@ -209,7 +234,7 @@ class Coordinate:
     def document(self) -> dict[str, Any]:
         """The coordinate as the plain document that `coordinate.schema.json` describes."""
         plain: dict[str, Any] = _plain(asdict(self))
-        for optional in ("ranking", "earlier", "branching", "training", "release"):
+        for optional in ("ranking", "earlier", "branching", "search", "training", "release"):
             if plain[optional] is None:
                 del plain[optional]
         for optional in ("posterior", "expected"):

@@ -41,6 +41,7 @@ AXES: Mapping[str, str] = {
     "rank": "ranks of a head",
     "token": "tokens of the vocabulary",
     "round": "rounds of a generation",
+    "node": "paths of a search, in the order of their admission",
     "step": "steps of a training",
 }
 """What each axis of a finding's `where` counts, from zero."""

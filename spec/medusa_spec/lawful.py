@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -153,6 +154,8 @@ def inconsistencies(document: Mapping[str, Any]) -> Iterator[Inconsistency]:
         products = [prod(branching[:depth]) for depth in range(len(branching) + 1)]
         if widths != products or len(tree) != sum(products):
             yield Inconsistency("branching", f"is {branching}, and the paths branch otherwise")
+    if "search" in document:
+        yield from _search(document["search"], document["heads"], document["topk"])
     if "training" in document:
         yield from _training(document["training"], document["heads"])
     if "release" in document:
@@ -195,6 +198,36 @@ def _posterior(
         total = sum(named.values()) + row["rest"]
         if abs(total - 1) > 1e-9:
             yield Inconsistency(field, f"adds up to {total:.9g}, and not to 1")
+
+
+def _search(search: Mapping[str, Any], heads: int, topk: int) -> Iterator[Inconsistency]:
+    accuracy = search["accuracy"]
+    if len(accuracy) != heads:
+        rule = f"is of {len(accuracy)} heads, and there are {heads}"
+        yield Inconsistency("search.accuracy", rule)
+    yield from accuracy_inconsistencies(search["form"], accuracy, "search.accuracy")
+    for what, ranks in (("the table has", min(map(len, accuracy))), ("TOPK is", topk)):
+        if search["max_rank"] > ranks:
+            rule = f"asks for {search['max_rank']} ranks a head, and {what} {ranks}"
+            yield Inconsistency("search.max_rank", rule)
+
+
+def accuracy_inconsistencies(
+    form: str, accuracy: Sequence[Sequence[float]], field: str
+) -> Iterator[Inconsistency]:
+    """Where numbers between 0 and 1 are no accuracies: a row that is short, falls, or exceeds 1."""
+    for head, row in enumerate(accuracy):
+        place = f"{field}[{head}]"
+        if len(row) != len(accuracy[0]):
+            rule = f"has {len(row)} ranks, and the first head has {len(accuracy[0])}"
+            yield Inconsistency(place, rule)
+        if form == "incremental" and sum(row) > 1 + 1e-9:
+            rule = f"adds up to {sum(row):.9g}, and only one rank of a head can match"
+            yield Inconsistency(place, rule)
+        for rank, (before, after) in enumerate(pairwise(row), 1):
+            if form == "cumulative" and after < before:
+                rule = f"falls from {before:g} to {after:g}; more ranks never match less often"
+                yield Inconsistency(f"{place}[{rank}]", rule)
 
 
 def _training(training: Mapping[str, Any], heads: int) -> Iterator[Inconsistency]:

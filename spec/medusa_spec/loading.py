@@ -11,6 +11,7 @@ from typing import Any
 from medusa_spec.arrays import RankPath
 from medusa_spec.coordinate import (
     Acceptance,
+    Calibration,
     Coordinate,
     Generation,
     ModelShape,
@@ -56,7 +57,7 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
     """The value of a document that already satisfies its schema; no rule is looked at."""
     ranking, earlier = document.get("ranking"), document.get("earlier")
     branching, training = document.get("branching"), document.get("training")
-    release = document.get("release")
+    search, release = document.get("search"), document.get("release")
     return Coordinate(
         name=document["name"],
         source=Source(**document["source"]),
@@ -88,10 +89,16 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
         if earlier is None
         else Generation(tuple(earlier["prefix"]), canonical_order(earlier["paths"])),
         branching=None if branching is None else tuple(branching),
+        search=None if search is None else calibration_from(search),
         training=None if training is None else training_from(training),
         release=None if release is None else Release(**release),
         expected=document.get("expected", {}),
     )
+
+
+def calibration_from(document: Mapping[str, Any]) -> Calibration:
+    """The value of a `search` that already satisfies its schema."""
+    return Calibration(**{**document, "accuracy": tuple(map(tuple, document["accuracy"]))})
 
 
 def training_from(document: Mapping[str, Any]) -> Training:

@@ -23,6 +23,7 @@ CONTRACTS = (
     "posterior",
     "commit",
     "round",
+    "search",
     "training",
     "checkpoint",
 )

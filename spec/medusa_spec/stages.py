@@ -1,7 +1,8 @@
 """What the stages of an engine give: the values that the runner writes into a trace.
 
 Shapes: `N` packed rows with the root, `R` retrieval paths of width `W`, `K` heads, `V` vocabulary,
-`L` layers, `H_kv` key/value heads of width `d_h`, `P` committed rows, `G` published tokens.
+`L` layers, `H_kv` key/value heads of width `d_h`, `P` committed rows, `G` published tokens, `U`
+paths that a search admitted by `I` ranks a head.
 """
 
 from __future__ import annotations
@@ -175,6 +176,27 @@ class HeadAlignment:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """A tree of `U` paths for `K` heads of `I` ranks, and how it was searched for (0x04C)."""
+
+    increments: FloatArray
+    """`[K, I]`, the mass of each rank alone."""
+    paths: tuple[RankPath, ...]
+    """`[U]`, in the order of their admission; the root is not among them."""
+    weights: FloatArray
+    """`[U]`, the estimated probability that each path matches to its end."""
+    decisions: tuple[Mapping[str, Any], ...]
+    """`[U]`, one an admission: its `path` and `weight`, how many paths stood in the `frontier`, and
+    `runner_up` and `runner_up_weight`, the best of the others: both `None` where there was none."""
+    objective: FloatArray
+    """One number, the expected accepted edges of a round."""
+    identity: Mapping[str, Any]
+    """What the tree was searched for: `model`, `data_set`, `prompts`, `policy`, `nodes`."""
+    claim: Mapping[str, Any]
+    """What the objective is: its `quantity`, `assumption` and `evidence`."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingStep:
     """One optimizer step over a batch `[B, S]`: its losses, and what it changed (0x05).
 
@@ -271,6 +293,7 @@ STAGES: Mapping[str, Stage] = {
     "admit": Stage(("document",), Admission),
     "apply_heads": Stage(("state", "hidden"), HeadPass),
     "align_heads": Stage(("tokens", "owned", "heads"), HeadAlignment),
+    "search_tree": Stage(("calibration",), SearchPlan),
     "train_step": Stage(("training", "step"), TrainingStep),
     "save_checkpoint": Stage(("folder", "release", "state"), SavedCheckpoint),
     "load_checkpoint": Stage(("folder", "release"), LoadedCheckpoint),

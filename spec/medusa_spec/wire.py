@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from medusa_spec.coordinate import Policy, Release, Training
+from medusa_spec.coordinate import Policy, Release
 from medusa_spec.documents import parse_json, validate
 from medusa_spec.errors import InputError, one_line
-from medusa_spec.loading import training_from
+from medusa_spec.loading import calibration_from, training_from
 from medusa_spec.stages import STAGES, Frontier, HeadState, TreeBuffers, answer_of
 from medusa_spec.wire_array import LINE_LIMIT, Arrays, Place, read_array, shown, write_array
 
@@ -132,7 +132,7 @@ def _parse(line: bytes, source: str) -> Any:
     return parse_json(text, source)
 
 
-_DOCUMENTS = ("coordinate", "document", "training", "release")
+_DOCUMENTS = ("coordinate", "document", "calibration", "training", "release")
 _COUNTERS = ("id", "session", "capacity")
 
 
@@ -215,15 +215,16 @@ def _read_number(value: Any, place: Place) -> float:
     return value
 
 
-def _write_training(value: Any, place: Place) -> Any:
-    return plain(asdict(value), place)
+def _part(name: str, make: Callable[[Any], Any]) -> Form:
+    """A part of a coordinate, as its document has it."""
 
+    def read(value: Any, place: Place) -> Any:
+        try:
+            return make(value)
+        except (KeyError, TypeError, ValueError):
+            raise place.error(f"is no {name} of a coordinate") from None
 
-def _read_training(value: Any, place: Place) -> Training:
-    try:
-        return training_from(value)
-    except (KeyError, TypeError, ValueError):
-        raise place.error("is no training of a coordinate") from None
+    return Form(lambda value, place: plain(asdict(value), place), read)
 
 
 def _write_folder(value: Any, place: Place) -> Any:
@@ -329,7 +330,8 @@ _ARGUMENTS = {
     "accepted": _INTEGER,
     "end_of_sequence": _nullable(_INTEGER),
     "how_many": _INTEGER,
-    "training": Form(_write_training, _read_training),
+    "calibration": _part("search", calibration_from),
+    "training": _part("training", training_from),
     "step": _INTEGER,
     "folder": Form(_write_folder, lambda value, place: Path(_read_text(value, place))),
     "release": _record(Release, Release, _as_it_is),

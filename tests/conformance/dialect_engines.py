@@ -19,7 +19,7 @@ from medusa_conformance.line import Factory, Line
 from medusa_conformance.runner import Setting, Tally, judge_line, reference_factory
 from medusa_conformance.translation import fixed_policy
 from medusa_mutations import Mutation
-from medusa_spec.coordinate import Coordinate, Policy, Training
+from medusa_spec.coordinate import Calibration, Coordinate, Policy, Training
 from medusa_spec.dialect import Dialect, dialect_from
 from medusa_spec.errors import Refused
 from medusa_spec.registry import CONTRACTS
@@ -131,6 +131,9 @@ class Speaker:
             owned = np.concatenate([np.zeros_like(owned[:, :1]), owned[:, :-1]], axis=1)
         found: HeadAlignment = self.inner.align_heads(tokens, owned, heads)
         return found
+
+    def search_tree(self, calibration: Calibration) -> Any:
+        return self.inner.search_tree(calibration)
 
     def train_step(self, training: Training, step: int) -> Any:
         if self.speaks.empty_heads == "reject":

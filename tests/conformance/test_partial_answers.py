@@ -64,6 +64,8 @@ def judged(stage: str, field: str) -> Tally:
         return Reticent(engine, stage, field)
 
     names = ["six-node", "posterior-fast-typical"]
+    if stage == "search_tree":
+        names.append("two-heads")
     if stage.endswith("_checkpoint"):
         names.append("checkpoint-independent")
     coordinates = [load(name) for name in names]

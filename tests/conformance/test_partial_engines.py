@@ -23,7 +23,10 @@ from medusa_spec.coordinate import Coordinate
 from medusa_spec.stages import STAGES
 
 SETTING = Setting("cpu", "float64")
-SHOWN = ("six-node", "own-acceptance-typical", "regular-3-2-2", "checkpoint-independent")
+SHOWN = (
+    *("six-node", "own-acceptance-typical", "regular-3-2-2"),
+    *("two-heads", "checkpoint-independent"),
+)
 
 HANDED_ON = {"proposal.packed", "selection.path", "selection.accepted"}
 """What stands in a trace in the place of a stage that is not there, for those behind it."""
@@ -123,6 +126,7 @@ KILLED = [
     ("admit", "slot-is-row"),
     ("apply_heads", "sibling-visible"),
     ("align_heads", "gather-off-by-one"),
+    ("search_tree", "root-invisible"),
     ("train_step", "head-offset-one"),
     ("save_checkpoint", "residual-dropped"),
     ("load_checkpoint", "topk-ascending"),

@@ -32,6 +32,7 @@ from medusa_spec.registry import CONTRACTS, invariants
 SHOWN = (
     *("six-node", "own-acceptance-typical", "regular-3-2-2"),
     *("assistant-only", "assistant-only-joint", "assistant-only-distilled"),
+    *("two-heads", "ten-paths"),
     *("checkpoint-shared", "checkpoint-joint"),
 )
 OF_HEADS = {"HEADS.DECODES_AS_APPLIED", "VERIFICATION.HEAD_LOGITS", "ROUND.PREFILL_FRONTIER"}

@@ -106,8 +106,28 @@ def test_no_token_and_no_step_is_left_that_the_rule_does_not_need(
     assert training.steps == steps
 
 
-def test_a_round_s_finding_needs_no_training() -> None:
+@pytest.mark.parametrize(
+    ("mutant", "name", "nodes", "ranks", "heads"),
+    [
+        # The root is counted where there is a path to leave out.
+        ("budget-off-by-one", "ten-paths", 1, 1, 1),
+        # A sum where there is a second factor.
+        ("sum-for-product", "ten-paths", 2, 1, 2),
+        # Two paths that weigh the same: those of head 1, whose row one of two searches puts first.
+        ("last-of-equal-paths", "equal-increments", 2, 2, 2),
+    ],
+)
+def test_no_path_and_no_rank_is_left_that_the_search_does_not_need(
+    mutant: str, name: str, nodes: int, ranks: int, heads: int
+) -> None:
+    search = shrunken(mutant, name).search
+    assert search is not None
+    assert (search.nodes, search.max_rank, len(search.accuracy)) == (nodes, ranks, heads)
+
+
+def test_a_round_s_finding_needs_neither_training_nor_search() -> None:
     assert shrunken("gather-off-by-one", "assistant-only").training is None
+    assert shrunken("heads-reversed", "two-heads").search is None
 
 
 def test_the_same_finding_shrinks_the_same_way() -> None:

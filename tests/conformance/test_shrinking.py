@@ -15,6 +15,7 @@ from medusa_conformance.checkpoint import checkpoint
 from medusa_conformance.generation import generation
 from medusa_conformance.line import Line
 from medusa_conformance.rounds import decoding
+from medusa_conformance.search import search
 from medusa_conformance.strategies import coordinates
 from medusa_conformance.training import training
 from medusa_manifests import tolerance
@@ -27,6 +28,7 @@ from medusa_reference_engine.heads import HeadStage
 from medusa_reference_engine.posterior import PosteriorStage
 from medusa_reference_engine.proposal import ProposalStage
 from medusa_reference_engine.round import RoundStage
+from medusa_reference_engine.search import SearchStage
 from medusa_reference_engine.training import TrainingStage
 from medusa_reference_engine.tree import TreeStage
 from medusa_reference_engine.verification import VerificationStage
@@ -78,6 +80,11 @@ class KeepsTheFirstFrontier(RoundStage):
         return frontier
 
 
+class GrowsByLevels(SearchStage):
+    def key(self, path: Any, weight: float) -> Any:
+        return len(path), -weight, path
+
+
 class DividesByEveryRow(TrainingStage):
     def mean(self, losses: Any, owned: Any) -> Any:
         return losses[owned].sum() / owned.numel()
@@ -126,6 +133,7 @@ PLANTED: dict[str, tuple[Stages, Section, str]] = {
         generation,
         "ROUND.FRONTIER_FEEDS_NEXT",
     ),
+    "search": (Stages(search=GrowsByLevels), search, "SEARCH.FRONTIER_BEST"),
     "training": (Stages(training=DividesByEveryRow), training, "TRAINING.OWNED_MEAN"),
     "checkpoint": (
         Stages(checkpoint=TakesAnyRevision),

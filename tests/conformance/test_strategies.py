@@ -34,11 +34,13 @@ from medusa_conformance.strategies import (
 from medusa_manifests import tolerance
 from medusa_oracles import derive_tree, judge
 from medusa_oracles.coordinate import derive_violations
+from medusa_oracles.search_plan import derive_increments, derive_size
 from medusa_reference_engine.coordinate import AdmissionStage
 from medusa_reference_engine.engine import ReferenceEngine
 from medusa_reference_engine.posterior import PosteriorStage
 from medusa_spec import Coordinate, canonical_order, coordinate_from, invariants
 from medusa_spec.arrays import RankPath
+from medusa_spec.coordinate import Calibration
 from medusa_spec.stages import arrays_of
 from medusa_spec.trace import Trace
 
@@ -98,11 +100,25 @@ def reparented(c: Coordinate) -> bool:
     return sorted(before) == sorted(now)
 
 
+def distinct(calibration: Calibration) -> bool:
+    """Whether the increments of each head differ from each other."""
+    return all(len({*row}) == len(row) for row in derive_increments(calibration).tolist())
+
+
 ODDITIES: dict[str, Callable[[Coordinate], Any]] = {
     "token 0 in the prefix": lambda c: 0 in c.prefix,
     "token 0 as the root": lambda c: c.ranking and c.ranking.root == 0,
     "token 0 ranked": lambda c: c.ranking and any(0 in ranked for ranked in c.ranking.heads),
     "one prefix token": lambda c: len(c.prefix) == 1,
+    "a search that no two increments let tie": lambda c: c.search and distinct(c.search),
+    "a search among equal increments": lambda c: c.search and not distinct(c.search),
+    "a search for nothing": lambda c: c.search and c.search.nodes == 0,
+    "a search that runs out of paths": lambda c: (
+        c.search and 0 < derive_size(c.search) < c.search.nodes
+    ),
+    "a search of fewer ranks than its table has": lambda c: (
+        c.search and c.search.max_rank < len(c.search.accuracy[0])
+    ),
     "no path": lambda c: not c.paths,
     "no head": lambda c: c.heads == 0,
     "five heads": lambda c: c.heads == 5,

@@ -88,11 +88,15 @@ policies = st.sampled_from(
 trainings = st.sampled_from(
     [medusa_manifests.load(name).training for name in ("labels-seven", "assistant-only-joint")]
 )
+calibrations = st.sampled_from(
+    [medusa_manifests.load(name).search for name in ("two-heads", "ten-paths")]
+)
 texts = st.sampled_from(["canonical", "pinned"])
 variants = st.sampled_from(["medusa-1", "medusa-2", "self-distilled"])
 folders = st.text("abc. /é", min_size=1).map(Path)
 BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "document": mappings,
+    "calibration": calibrations,
     "training": trainings,
     "state": records(HeadState),
     "tree": records(TreeBuffers),

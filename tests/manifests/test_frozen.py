@@ -71,6 +71,9 @@ OURS = {
     "twelve-ranks",
     "twenty-deep",
     "wide-vocabulary",
+    "equal-increments",
+    "ten-paths",
+    "two-heads",
 }
 
 
@@ -130,6 +133,7 @@ def test_what_a_round_can_show_is_frozen(name: str, literal: ModuleType):
     assert tree | {"positions", "staged_rows"} <= frozen
     assert ("packed_tokens" in frozen) == (coordinate.ranking is not None)
     assert ("candidates" in frozen) == (coordinate.ranking is not None)
+    assert ("admitted" in frozen) == (coordinate.search is not None)
     if coordinate.posterior:
         assert coordinate.policy.mode.replace("-", "_") in frozen
 

@@ -57,6 +57,10 @@ DEMANDED = {
         keys-without-values first-layer-only destination-off-by-one prefix-row-overwritten
         rejected-rows-visible tokens-after-end-of-sequence staging-overflow
     """,
+    "search": """
+        cumulative-for-increment leaves-only orphan-admitted budget-off-by-one
+        depth-reads-next-head sum-for-product frontier-not-extended
+    """,
     "training": """
         labels-offset-one mask-not-shifted mean-over-all-rows empty-head-divides
         weights-exponent-off backbone-gradient-in-medusa-1 lm-head-trains-in-medusa-1

@@ -127,13 +127,13 @@ def test_the_forms_are_listed() -> None:
     assert rows["a list of lists of integers"] == declared["tuple[RankPath, ...]"]
     assert rows["an object of arrays"] == {"frontier", "state", "gradient"}
     assert rows["an object"] == {
-        *("tree", "compile_tree", "policy", "training", "release"),
+        *("tree", "compile_tree", "policy", "training", "release", "calibration", "search"),
         *declared["Mapping[str, str]"],
-        "identity",
+        *("identity", "claim"),
     }
     assert rows["a string"] == declared["str"] | {"retrieval_order", "folder"}
     assert rows["a list of strings"] | {"paths"} >= declared["tuple[str, ...]"]
-    assert rows["any JSON"] == {"document", "rows", "skipped", "groups"}
+    assert rows["any JSON"] == {"document", "rows", "decisions", "skipped", "groups"}
     assert rows["an integer or `null`"] == {"end_of_sequence"}
     asked = {name for stage in STAGES.values() for name in stage.arguments}
     arrays = {"hidden", "owned", "packed", "candidates", "path_logits"}
