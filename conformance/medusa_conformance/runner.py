@@ -261,9 +261,17 @@ def reference_factory(setting: Setting, mutation: Mutation | None = None) -> Fac
 
 
 def frozen_coordinates() -> list[Coordinate]:
-    """The manifests. Small ones cost least; what the engine decides itself shows most."""
+    """The manifests. Small ones cost least; what the engine decides itself shows most.
+
+    Those that were made for what stands around decoding show least of it.
+    """
     loaded = [medusa_manifests.load(name) for name in medusa_manifests.names()]
-    return sorted(loaded, key=lambda c: (not is_small(c), c.ranking is not None, c.name))
+
+    def late(c: Coordinate) -> tuple[bool, bool, bool, str]:
+        around = any(part is not None for part in (c.search, c.training, c.release))
+        return not is_small(c), around, c.ranking is not None, c.name
+
+    return sorted(loaded, key=late)
 
 
 def is_small(coordinate: Coordinate) -> bool:

@@ -29,7 +29,7 @@ CONTRACTS = (
 )
 """In the order in which a round meets them, and behind them those around it."""
 
-AROUND = ("training", "checkpoint")
+AROUND = ("search", "training", "checkpoint")
 """Contracts around decoding: nothing of them shows in a round, and little of a round in them."""
 
 
