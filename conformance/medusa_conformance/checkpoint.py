@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from medusa_conformance.faults import Fault, Written, executed, faults
+from medusa_conformance.faults import Fault, Written, executed, faults, planted
 from medusa_conformance.incident import Incident
 from medusa_conformance.isolation import Missing
 from medusa_conformance.refusal import answered
@@ -38,7 +38,8 @@ def checkpoint(line: Line) -> Iterator[Trace]:
     """One lawful checkpoint, saved, loaded and saved again; then faults, each of a copy of it.
 
     Every other fault, as the seed says: neighbours differ little, and over a few coordinates all of
-    them come up. Of a checkpoint that is not loaded as it is, none would say more.
+    them come up; but everything that is planted. Of a checkpoint that is not loaded as it is, none
+    would say more.
     """
     release = line.coordinate.release
     if release is None:
@@ -50,7 +51,8 @@ def checkpoint(line: Line) -> Iterator[Trace]:
         if written is None:
             return
         loader = None
-        for number, fault in enumerate(islice(faults(written), written.seed % 2, None, 2)):
+        some = islice(faults(written), written.seed % 2, None, 2)
+        for number, fault in enumerate(chain(some, planted(written))):
             folder = room / f"fault-{number}"
             shutil.copytree(written.folder, folder)
             fault.corrupt(folder)

@@ -44,7 +44,7 @@ def examples_option(command: Command) -> Command:
     return click.option(
         "--max-examples",
         type=click.IntRange(1, 100_000),
-        default=60,
+        default=40,
         show_default=True,
         help="Random coordinates, besides the frozen ones.",
     )(command)

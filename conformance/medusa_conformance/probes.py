@@ -6,8 +6,8 @@ the seed of the document says: over a few coordinates, a check of some of the pl
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -295,8 +295,10 @@ PROBES: tuple[Probe, ...] = (
 def unlawful_documents(document: Document) -> Iterator[Document]:
     """Each probe that fits, applied to a copy of its own."""
     place = PLACES[document["policy"]["seed"] % len(PLACES)]
+    text = json.dumps(document)
     for probe in PROBES:
         if probe.fits(document):
-            broken = deepcopy(document)
+            # A document is JSON, which is copied faster as text than object by object.
+            broken = json.loads(text)
             probe.corrupt(broken, place)
             yield broken

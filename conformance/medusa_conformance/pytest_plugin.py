@@ -24,7 +24,7 @@ OPTION = "--medusa-engine"
 GROUP = "medusa"
 """What the ids of the items begin with, as those of a file begin with its path."""
 
-SEED, MAX_EXAMPLES, TIMEOUT = 0, 60, 30.0
+SEED, MAX_EXAMPLES, TIMEOUT = 0, 40, 30.0
 
 SEEDS, EXAMPLES, SECONDS = (0, 2**32 - 1), (1, 100_000), (0.1, 3600)
 """From which to which they may be."""

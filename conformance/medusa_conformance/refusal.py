@@ -19,11 +19,22 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-def refusal(line: Line, engine: Engine, asked: str, ask: Callable[[], Any]) -> Trace:
-    """Ask for what must be refused, and compare the cache before and after."""
-    arrays = looked("before", engine)
+def refusal(
+    line: Line, engine: Engine, asked: str, ask: Callable[[], Any], last: Trace | None = None
+) -> Trace:
+    """Ask for what must be refused, and compare the cache before and after.
+
+    `last` is a refusal behind which nothing else was asked: as it left the cache, it is now.
+    """
+    arrays = looked("before", engine) if last is None else behind(last)
     documents = {"refusal.asked": asked, "refusal.refused": said_no(line, ask)}
     return line.trace(arrays | looked("after", engine), documents)
+
+
+def behind(seen: Trace) -> dict[str, Array]:
+    """The cache behind one refusal as that before the next."""
+    names = {"refusal.after": "refusal.before", "refusal.length_after": "refusal.length_before"}
+    return {before: seen[after] for after, before in names.items() if seen.has(after)}
 
 
 def left_alone(seen: Trace) -> bool:

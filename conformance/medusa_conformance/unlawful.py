@@ -63,13 +63,15 @@ def unlawful_commit(line: Line) -> Iterator[Trace]:
     engine = line.engine(line.coordinate.capacity + line.coordinate.nodes)
     tree = line.compile(engine, line.coordinate)
     played, conclude = staged(line, engine, tree)
+    last: Trace | None = None
     for path, accepted in unlawful_choices(tree_of(line.coordinate).retrieval):
         asked = f"a commit of path {path} with {accepted} accepted edges"
-        seen = refusal(line, engine, asked, partial(engine.commit, path, accepted, None))
-        yield seen
-        if not left_alone(seen):
+        last = refusal(line, engine, asked, partial(engine.commit, path, accepted, None), last)
+        yield last
+        if not left_alone(last):
             # What was there to commit is there no longer.
             played, conclude = staged(line, engine, tree)
+            last = None
     # Nothing has changed, so the tree is still there for a commit that is lawful.
     tokens = list(line.coordinate.prefix)
     frontier: Frontier | None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -108,14 +107,17 @@ def derive_rows(coordinate: Coordinate) -> list[RowCoordinates]:
     return rows
 
 
-# A dozen oracles ask the same of one document, and validating it takes milliseconds.
-@lru_cache(maxsize=16)
-def _violations_of(text: str) -> frozenset[str]:
-    return derive_violations(json.loads(text))
+# A dozen oracles ask the same of one trace, and validating its document takes milliseconds.
+_last: tuple[Trace, frozenset[str]] | None = None
 
 
 def _broken(trace: Trace) -> frozenset[str]:
-    return _violations_of(json.dumps(trace["coordinate.given"]))
+    global _last
+    if _last is None or _last[0] is not trace:
+        # As it would be read from a file: a tuple is a list there.
+        document = json.loads(json.dumps(trace["coordinate.given"]))
+        _last = trace, derive_violations(document)
+    return _last[1]
 
 
 def _breaks(code: str) -> Callable[[Trace], bool]:

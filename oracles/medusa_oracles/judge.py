@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,7 +38,11 @@ class Oracle:
 
     def runs_on(self, trace: Trace) -> bool:
         """Whether the trace holds what the check reads."""
-        return trace.has(*self.needs) or bool(self.instead and trace.has(*self.instead))
+        return self.reads(trace.names)
+
+    def reads(self, names: frozenset[str]) -> bool:
+        """Whether these are names enough for the check."""
+        return names.issuperset(self.needs) or bool(self.instead and names.issuperset(self.instead))
 
 
 _ORACLES: dict[str, Oracle] = {}
@@ -58,6 +63,7 @@ def oracle(
 
     def register(check: Check) -> Check:
         _ORACLES[code] = Oracle(code, needs, instead, applies, proves, check)
+        _readers.cache_clear()
         return check
 
     return register
@@ -66,6 +72,13 @@ def oracle(
 def oracles() -> Mapping[str, Oracle]:
     """Every registered oracle, in registry order."""
     return {code: _ORACLES[code] for code in invariants() if code in _ORACLES}
+
+
+# Thousands of traces hold the same few sets of names.
+@lru_cache(maxsize=1024)
+def _readers(names: frozenset[str]) -> tuple[Oracle, ...]:
+    """The oracles that can read a trace of these names, in registry order."""
+    return tuple(entry for entry in oracles().values() if entry.reads(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +93,9 @@ def judge(trace: Trace, contracts: frozenset[str] | None = None) -> Judgement:
     """Run every oracle (of `contracts`) whose needs the trace meets, in registry order."""
     executed: list[str] = []
     findings: list[Finding] = []
-    for code, entry in oracles().items():
+    for entry in _readers(trace.names):
+        code = entry.code
         if contracts is not None and invariants()[code].contract not in contracts:
-            continue
-        if not entry.runs_on(trace):
             continue
         try:
             if not entry.applies(trace):

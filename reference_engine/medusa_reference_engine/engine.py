@@ -91,6 +91,7 @@ class ReferenceEngine:
         self._model = Model(decoder, held, self._heads)
         self._session = Session(self._cache(capacity))
         self._learner: Learner | None = None
+        self._shown: HeadTensors | None = None
         self._origin = self._began_with = Origin(decoder)
 
     @classmethod
@@ -250,7 +251,10 @@ class ReferenceEngine:
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int]) -> Forward:
-        """A plain causal pass in a cache of its own."""
+        """A plain causal pass in a cache of its own.
+
+        The heads' parameters are shown by the first pass that reads them; others read the same.
+        """
         count = len(tokens)
         scratch = self._cache(count)
         rows = torch.arange(count, device=self._device)
@@ -258,12 +262,11 @@ class ReferenceEngine:
         inputs = torch.as_tensor(tokens, device=self._device)
         hidden = self._model.decoder(inputs, rows, rows, masks, scratch)
         logits, head_logits = self._model.logits(hidden)
+        held = self._model.held
+        state = None if held is self._shown else _state(held)
+        self._shown = held
         return Forward(
-            floats(logits),
-            floats(head_logits),
-            floats(scratch.kv),
-            floats(hidden),
-            _state(self._model.held),
+            floats(logits), floats(head_logits), floats(scratch.kv), floats(hidden), state
         )
 
     def generate(

@@ -118,7 +118,7 @@ class Forward:
     hidden: FloatArray | None = None
     """`[S, d]`, what the heads read, and the base model's own head."""
     state: HeadState | None = None
-    """The parameters with which they read it."""
+    """The parameters with which they read it; one pass of an engine that shows them is enough."""
 
 
 @dataclass(frozen=True, slots=True)

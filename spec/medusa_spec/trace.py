@@ -39,6 +39,11 @@ class Trace:
     round: int = 0
     dialect: Dialect = CANONICAL
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The name of everything that was observed."""
+        return frozenset((*self.arrays, *self.documents))
+
     def has(self, *names: str) -> bool:
         """Whether every one of `names` was observed."""
         return all(name in self.arrays or name in self.documents for name in names)

@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from medusa_conformance.faults import Fault, Written, executed, faults
+from medusa_conformance.faults import Fault, Written, executed, faults, planted
 from medusa_spec.registry import of_contract
 from medusa_spec.stages import IDENTITY, HeadState, SavedCheckpoint
 
@@ -98,7 +98,7 @@ def build(tmp_path: Path) -> Build:
 def copies(written: Written) -> Iterator[tuple[Fault, Path]]:
     """Every fault, and a copy of the folder that it was done to."""
     before = contents(written.folder)
-    for fault in faults(written):
+    for fault in (*faults(written), *planted(written)):
         folder = Path(mkdtemp(dir=written.folder.parent)) / "copy"
         shutil.copytree(written.folder, folder)
         fault.corrupt(folder)
