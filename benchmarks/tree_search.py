@@ -60,7 +60,7 @@ def calibration(nodes: int) -> Calibration:
 
 def rescan(given: Calibration) -> list[RankPath]:
     """The frontier as a mapping, and its heaviest path found anew for each admission."""
-    frontier = {(rank,): mass for rank, mass in enumerate(given.accuracy[0])}
+    frontier: dict[RankPath, float] = {(rank,): mass for rank, mass in enumerate(given.accuracy[0])}
     admitted: list[RankPath] = []
     while frontier and len(admitted) < given.nodes:
         path = min(frontier, key=lambda path: (-frontier[path], len(path), path))
