@@ -21,7 +21,7 @@ from pathlib import Path
 from rich.console import Console
 from walk_through import blocks, follow
 
-from medusa_conformance import render, reports, runner
+from medusa_conformance import MAX_EXAMPLES, SEED, render, reports, runner
 from medusa_conformance.check_document import Run
 from medusa_conformance.cli import derive_manifest
 from medusa_conformance.cli_common import workers
@@ -38,9 +38,6 @@ COMMAND = "medusa-oracles verify --contract tree"
 WIDTH = 116
 """Columns: what the widest form of the kill matrix of this contract takes."""
 
-EXAMPLES = 60
-"""The commands' own default."""
-
 PAGE = "820,1270"
 """Width and height of the part of the page that is shown."""
 
@@ -55,8 +52,8 @@ def main() -> None:
 def verification() -> str:
     """A run of the main job over one contract, as SVG."""
     setting = runner.Setting("cpu", "float64", ("tree",))
-    result = runner.verify(setting, 0, EXAMPLES, workers())
-    document = reports.verification_document(result, EXAMPLES, None)
+    result = runner.verify(setting, SEED, MAX_EXAMPLES, workers())
+    document = reports.verification_document(result, MAX_EXAMPLES, None)
     console = Console(record=True, file=io.StringIO(), width=WIDTH, highlight=False)
     console.print(f"[bold]$ {COMMAND}[/]\n")
     console.print(render.verification(document))
@@ -79,7 +76,7 @@ def photograph(picture: Path) -> None:
             if kind != "console":
                 follow(kind, text, Path(place))
         target = Target.module("medusa_adapter:Engine", engine, 30)
-        document = judge_target(target, Run(("tree",), 0, EXAMPLES), (), workers())
+        document = judge_target(target, Run(("tree",), SEED, MAX_EXAMPLES), (), workers())
         keep(document, Path("report"))
         flags = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
         page = (f"--window-size={PAGE}", f"--screenshot={picture}", f"{place}/report/report.html")

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from medusa_conformance import TIMEOUT
 from medusa_conformance.cli_common import (
     chosen_contracts,
     contract_option,
@@ -28,7 +29,7 @@ from medusa_spec.tracefile import SUFFIXES
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(0.1, 3600),
-    default=30.0,
+    default=TIMEOUT,
     show_default=True,
     help="Seconds that the engine has for each reply.",
 )

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from medusa_conformance import MAX_EXAMPLES, SEED
 from medusa_spec.errors import one_line
 from medusa_spec.registry import CONTRACTS
 
@@ -34,9 +35,9 @@ def json_option(command: Command) -> Command:
 
 def seed_option(command: Command) -> Command:
     """`--seed`."""
-    return click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)(
-        command
-    )
+    return click.option(
+        "--seed", type=click.IntRange(0, 2**32 - 1), default=SEED, show_default=True
+    )(command)
 
 
 def examples_option(command: Command) -> Command:
@@ -44,7 +45,7 @@ def examples_option(command: Command) -> Command:
     return click.option(
         "--max-examples",
         type=click.IntRange(1, 100_000),
-        default=40,
+        default=MAX_EXAMPLES,
         show_default=True,
         help="Random coordinates, besides the frozen ones.",
     )(command)

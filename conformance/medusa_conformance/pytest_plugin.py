@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from medusa_conformance import MAX_EXAMPLES, SEED, TIMEOUT
 from medusa_conformance.cases import Asked, Case, Session, absent, cases, sessions
 from medusa_conformance.engine_name import misnamed
 
@@ -23,8 +24,6 @@ OPTION = "--medusa-engine"
 
 GROUP = "medusa"
 """What the ids of the items begin with, as those of a file begin with its path."""
-
-SEED, MAX_EXAMPLES, TIMEOUT = 0, 40, 30.0
 
 SEEDS, EXAMPLES, SECONDS = (0, 2**32 - 1), (1, 100_000), (0.1, 3600)
 """From which to which they may be."""
