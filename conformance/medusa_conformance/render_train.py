@@ -29,6 +29,7 @@ def trained(document: Mapping[str, Any], folder: Path) -> RenderableType:
         Text(),
         Text("Greedy rounds, on held-out prompts", style="bold"),
         rounds_table(document),
+        promised(document),
         Text(),
         *([*broken, Text()] if broken else []),
         verdict(document, folder),
@@ -59,6 +60,16 @@ def rounds_table(document: Mapping[str, Any]) -> Table:
             f"{row['published_per_round']:.2f}",
         )
     return table
+
+
+def promised(document: Mapping[str, Any]) -> Text:
+    """What the accuracies say of the tree, beside what became of it."""
+    accepted = document["decoding"][0]["published_per_round"] - 1
+    return Text(
+        f"promised by the accuracies: {document['promised_accepted']:.2f} accepted edges a round; "
+        f"accepted of trained heads: {accepted:.2f}",
+        style="dim",
+    )
 
 
 def verdict(document: Mapping[str, Any], folder: Path) -> RenderableType:

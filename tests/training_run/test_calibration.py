@@ -11,7 +11,7 @@ import torch
 
 from medusa_reference_engine.training_run import Recipe
 from medusa_reference_engine.training_run.backbone import new_decoder
-from medusa_reference_engine.training_run.calibration import RANKS, grown_tree, measure
+from medusa_reference_engine.training_run.calibration import RANKS, Measured, measure, searched
 from medusa_reference_engine.training_run.decoding import engine_of
 from medusa_reference_engine.training_run.heads import begin, new_heads, train_heads
 
@@ -49,32 +49,20 @@ def test_measures_are_those_of_a_loop_over_labels(tiny: Recipe) -> None:
     assert 0 < found.top[:, 0].max() < 1
 
 
-def test_increments_are_what_each_rank_adds(tiny: Recipe) -> None:
-    learner = begin(new_heads(new_decoder(tiny.shape, 0), tiny.heads, 0), tiny)
-    found = measure(learner, np.random.default_rng(0).integers(0, 256, (4, 20)), batch=4)
-    assert found.increments.shape == (tiny.heads, RANKS)
-    assert found.increments.cumsum(axis=1) == pytest.approx(found.top[1:])
-
-
 @pytest.mark.parametrize("nodes", [1, 2, 5, 9])
 def test_a_tree_holds_the_likeliest_paths_there_are(nodes: int) -> None:
-    increments = np.array([[0.5, 0.2, 0.11], [0.4, 0.23, 0.07], [0.3, 0.13, 0.05]])
+    increments = np.array([[0.5, 0.21, 0.11], [0.4, 0.23, 0.07], [0.3, 0.13, 0.05]])
     worth = {
         path: math.prod(increments[head, rank] for head, rank in enumerate(path))
         for depth in (1, 2, 3)
         for path in itertools.product(range(3), repeat=depth)
     }
     likeliest = sorted(worth, key=lambda path: -worth[path])[:nodes]
-    assert set(grown_tree(increments, nodes)) == set(likeliest)
-
-
-def test_a_tree_is_prefix_closed_whatever_the_increments() -> None:
-    increments = np.array([[0.0, 0.9], [1.0, 0.0], [1.0, 1.0]])
-    for nodes in range(1, 15):
-        paths = grown_tree(increments, nodes)
-        assert len(paths) == len(set(paths)) == nodes
-        assert all(path[:-1] in ((), *paths) for path in paths)
-    assert len(grown_tree(increments, 99)) == 2 + 4 + 8
+    # The ordinary head's row is no head's of the tree.
+    top = np.concatenate([[[0.9, 0.95, 0.99]], increments.cumsum(axis=1)])
+    plan = searched(Measured(np.ones(4, np.int64), np.zeros(4), top), nodes)
+    assert set(plan.paths) == set(likeliest)
+    assert plan.objective == pytest.approx(sum(worth[path] for path in likeliest))
 
 
 def test_only_heads_are_trained(tiny: Recipe) -> None:

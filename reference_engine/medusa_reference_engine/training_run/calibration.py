@@ -12,10 +12,12 @@ import torch
 
 from medusa_reference_engine.heads import IGNORED
 from medusa_reference_engine.learner import Learner
+from medusa_reference_engine.search import SearchStage
 from medusa_reference_engine.training import Batch, Pass, TrainingStage
 from medusa_reference_engine.training_run.heads import give
-from medusa_spec.arrays import FloatArray, IntArray, RankPath
-from medusa_spec.coordinate import canonical_order
+from medusa_spec.arrays import FloatArray, IntArray
+from medusa_spec.coordinate import Calibration
+from medusa_spec.stages import SearchPlan
 
 RANKS = 10
 
@@ -30,11 +32,6 @@ class Measured:
     labels: IntArray
     losses: FloatArray
     top: FloatArray
-
-    @property
-    def increments(self) -> FloatArray:
-        """`[K, RANKS]`: how much each further rank of a Medusa head adds."""
-        return np.diff(self.top[1:], axis=1, prepend=0.0)
 
 
 @torch.inference_mode()
@@ -64,20 +61,17 @@ def _with_ordinary(stage: TrainingStage, learner: Learner) -> tuple[Batch, Pass]
     return replace(given, labels=labels, owned=labels != IGNORED), replace(seen, head_logits=logits)
 
 
-def grown_tree(increments: FloatArray, nodes: int) -> tuple[RankPath, ...]:
-    """The `nodes` likeliest rank paths, if the heads were right independently of each other.
-
-    A path is worth the product of its ranks' increments `[K, RANKS]`. A child is looked at only
-    behind its parent, so every prefix of a path is there.
-    """
-    heads, ranks = increments.shape
-    waiting: dict[RankPath, float] = {(rank,): increments[0, rank] for rank in range(ranks)}
-    chosen: list[RankPath] = []
-    while waiting and len(chosen) < nodes:
-        best = min(waiting, key=lambda path: (-waiting[path], len(path), path))
-        worth = waiting.pop(best)
-        chosen.append(best)
-        if len(best) < heads:
-            further = increments[len(best)]
-            waiting |= {(*best, rank): worth * further[rank] for rank in range(ranks)}
-    return canonical_order(chosen)
+def searched(measured: Measured, nodes: int) -> SearchPlan:
+    """The tree of so many nodes for which these accuracies promise most."""
+    table = Calibration(
+        form="cumulative",
+        accuracy=tuple(map(tuple, measured.top[1:].tolist())),
+        nodes=nodes,
+        max_rank=RANKS,
+        model="the heads of this run",
+        data_set="held-out sources of Python's standard library",
+        prompts="windows of those sources",
+        policy="greedy",
+        evidence="measured",
+    )
+    return SearchStage().search(table)

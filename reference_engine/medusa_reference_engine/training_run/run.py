@@ -15,7 +15,7 @@ from medusa_reference_engine.engine import ReferenceEngine
 from medusa_reference_engine.learner import Learner
 from medusa_reference_engine.training_run import report
 from medusa_reference_engine.training_run.backbone import new_decoder, train_backbone
-from medusa_reference_engine.training_run.calibration import Measured, grown_tree, measure
+from medusa_reference_engine.training_run.calibration import Measured, measure, searched
 from medusa_reference_engine.training_run.corpus import (
     Corpus,
     Text,
@@ -41,6 +41,7 @@ from medusa_reference_engine.training_run.surroundings import (
 )
 from medusa_reference_engine.weights import load_checkpoint
 from medusa_spec.arrays import IntArray, RankPath
+from medusa_spec.coordinate import canonical_order
 from medusa_spec.stages import Decoded
 
 
@@ -61,9 +62,13 @@ class Learnt:
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """The same held-out prompts continued plainly, and by rounds of each kind of heads."""
+    """The same held-out prompts continued plainly, and by rounds of each kind of heads.
+
+    `promised` is what the accuracies say of the tree: accepted edges a round.
+    """
 
     paths: tuple[RankPath, ...]
+    promised: float
     plain: list[tuple[int, ...]]
     trained: list[Decoded]
     untrained: list[Decoded]
@@ -101,6 +106,7 @@ def train(
                 "seed": seed,
                 "machine": machine(recipe.threads),
                 "tree": continued.paths,
+                "promised_accepted": continued.promised,
                 "backbone_sha256": digests,
                 "seconds": clock.seconds,
             },
@@ -147,7 +153,8 @@ def continue_all(
 ) -> Continued:
     """Decode held-out prompts over the tree that the calibration is worth."""
     prompts = windows(text, recipe.prompts, recipe.prompt_length, drawing(seed, "prompts"))
-    paths = grown_tree(learnt.end["held_out"].increments, recipe.nodes)
+    plan = searched(learnt.end["held_out"], recipe.nodes)
+    paths = canonical_order(plan.paths)
 
     def continued(name: str, engine: ReferenceEngine) -> list[Decoded]:
         with clock(f"decoding with {name}", len(prompts)) as done:
@@ -158,6 +165,7 @@ def continue_all(
         wanted = plain(trained, prompts, recipe.new_tokens, done)
     return Continued(
         paths,
+        float(plan.objective),
         wanted,
         continued("trained heads", trained),
         continued("untrained heads", engine_of(recipe, learnt.untrained)),
