@@ -207,8 +207,8 @@ a model soon repeats itself, and what repeats is easy to guess: no figure here i
 
 {_table(("heads", "prompts", "rounds", "published", "mean a round"), decoding)}
 
-The accuracies promise {promised:.2f} accepted edges a round of this tree. That is derived, as if the
-heads were right independently of each other behind any byte of held-out text. Trained heads
+The accuracies promise {promised:.2f} accepted edges a round of this tree. That is derived, as if
+the heads were right independently of each other behind any byte of held-out text. Trained heads
 accepted {accepted:.2f}, behind bytes that they had decoded.
 """
 
