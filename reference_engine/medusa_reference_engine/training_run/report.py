@@ -173,7 +173,7 @@ def page(report: Mapping[str, Any]) -> str:
     return f"""\
 # A training run, {report["verdict"].upper()}
 
-Every figure was measured here: `{report["command"]}` on {machine["cores"]} cores
+Every figure that does not say otherwise was measured here: `{report["command"]}` on {machine["cores"]} cores
 ({machine["architecture"]}, {machine["system"]}, {machine["threads"]} threads of torch), Python
 {machine["python"]}, torch {machine["torch"]}, {sum(report["seconds"].values()):.0f} s.
 
