@@ -49,6 +49,10 @@ DEEPER = {
         "ROUND.CHAIN_IS_CHAIN",
         "the unseen edge is accepted on a tree of one path, too",
     ),
+    "level-by-level": (
+        "SEARCH.FRONTIER_BEST",
+        "an admission that is not the heaviest is named before the tree that it ends in",
+    ),
 }
 """Mutants whose killer is folded under another rule, and why that one is named first."""
 

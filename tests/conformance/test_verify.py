@@ -211,7 +211,7 @@ def test_a_report_that_is_a_file(refuse: Refuse, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--contract", "search"), "'search' is not one of 'coordinate'"),
+        (("--contract", "heights"), "'heights' is not one of 'coordinate'"),
         (("--dtype", "float16"), "'float16' is not one of 'float64'"),
         (("--device", "tpu"), "'tpu' is not one of 'cpu'"),
         (("--max-examples", "0"), "0 is not in the range"),

@@ -65,8 +65,8 @@ def clauses(cell: str) -> list[str]:
 
 def judgeable(seen: set[str]) -> set[str]:
     """The clauses whose oracles run on a trace that holds no more than these names."""
-    held: Any = SimpleNamespace(has=lambda *asked: seen.issuperset(asked))
-    return {invariants()[code].clause for code, entry in oracles().items() if entry.runs_on(held)}
+    names = frozenset(seen)
+    return {invariants()[code].clause for code, entry in oracles().items() if entry.reads(names)}
 
 
 def size(name: str) -> int:

@@ -173,9 +173,10 @@ def page(report: Mapping[str, Any]) -> str:
     return f"""\
 # A training run, {report["verdict"].upper()}
 
-Every figure that does not say otherwise was measured here: `{report["command"]}`
-on {machine["cores"]} cores ({machine["architecture"]}, {machine["system"]}, torch on
-{machine["threads"]}), Python {machine["python"]}, torch {machine["torch"]}, {sum(report["seconds"].values()):.0f} s.
+Every figure that does not say otherwise was measured here, by
+`{report["command"]}` on {machine["cores"]} cores
+({machine["architecture"]}, {machine["system"]}, {machine["threads"]} threads of torch), Python
+{machine["python"]}, torch {machine["torch"]}, {sum(report["seconds"].values()):.0f} s.
 
 Text: {corpus["files"]} files of Python {machine["python"]}'s standard library, SHA-256
 `{corpus["sha256"]}`;
