@@ -34,22 +34,33 @@ if TYPE_CHECKING:
     from medusa_conformance.translation import Engine
 
 
+NAMES = ("base", "base_revision", "tokenizer")
+"""Words of a release that any engine may be asked for otherwise."""
+
+
 def checkpoint(line: Line) -> Iterator[Trace]:
     """One lawful checkpoint, saved, loaded and saved again; then faults, each of a copy of it.
 
     Every other fault, as the seed says: neighbours differ little, and over a few coordinates all of
-    them come up; but everything that is planted. Of a checkpoint that is not loaded as it is, none
-    would say more.
+    them come up; but everything that is planted. Then the lawful one is loaded by who refused the
+    others. Of a checkpoint that is not loaded as it is, none of this would say more.
     """
     release = line.coordinate.release
     if release is None:
         return
     with TemporaryDirectory(prefix="medusa-") as name:
         room = Path(name)
-        trace, written = lawful(line, release, room)
-        yield trace
-        if written is None:
+        written, before = saved(line, release, room / "saved")
+        engine = line.engine()
+        if not engine.has("load_checkpoint"):
+            yield line.trace(*of_files(written))
             return
+        trace = loaded(line, engine, release, written, before, room / "saved-again")
+        yield trace
+        if trace["checkpoint.refused"] is not None:
+            return
+        for word in NAMES:
+            yield elsewhere(line, release, written, word)
         loader = None
         some = islice(faults(written), written.seed % 2, None, 2)
         for number, fault in enumerate(chain(some, planted(written))):
@@ -62,41 +73,69 @@ def checkpoint(line: Line) -> Iterator[Trace]:
                 # Whatever it holds now is not what it was made with.
                 loader = None
             yield trace
+        # Who has refused has not stopped loading, and a second load adds nothing to the first.
+        loader = loader or line.engine()
+        answered(line, partial(loader.load_checkpoint, written.folder, release))
+        yield loaded(line, loader, release, written, before, room / "saved-once-more")
         with suppress(Unsupported):
             yield foreign(line, release, room)
 
 
-def lawful(line: Line, release: Release, room: Path) -> tuple[Trace, Written | None]:
-    """What a fresh engine loads of what another one saved; `None` where it loads nothing."""
-    coordinate, folder = line.coordinate, room / "saved"
-    saver, loader = line.engine(), line.engine()
+def saved(line: Line, release: Release, folder: Path) -> tuple[Written, Forward | None]:
+    """A checkpoint, and a plain pass of the engine that saved it."""
+    coordinate, saver = line.coordinate, line.engine()
     given = saved_heads(saver, coordinate, release)
     answer = save(saver, folder, release, given)
     before = passed(saver, coordinate)
     held = before.state if given is None and before is not None else given
+    return Written(folder, answer, held, coordinate.policy.seed), before
+
+
+def of_files(written: Written) -> tuple[dict[str, Array], dict[str, Any]]:
+    """What is known of a checkpoint before anybody has loaded it."""
+    held, answer, folder = written.held, written.answer, written.folder
     documents: dict[str, Any] = {
         "checkpoint.saved": document_of(answer),
         "checkpoint.config": read_config(folder / answer.config),
         "checkpoint.stored": listed(folder),
     }
-    arrays: dict[str, Array] = {} if held is None else arrays_of("checkpoint.held", held)
-    if not loader.has("load_checkpoint"):
-        return line.trace(arrays, documents), None
-    loaded, refused = answered(line, partial(loader.load_checkpoint, folder, release))
+    return {} if held is None else arrays_of("checkpoint.held", held), documents
+
+
+def loaded(
+    line: Line,
+    loader: Engine,
+    release: Release,
+    written: Written,
+    before: Forward | None,
+    again: Path,
+) -> Trace:
+    """What an engine loads of a lawful checkpoint, decodes with, and saves again."""
+    arrays, documents = of_files(written)
+    found, refused = answered(line, partial(loader.load_checkpoint, written.folder, release))
     documents["checkpoint.refused"] = refused
-    if loaded is None:
-        return line.trace(arrays, documents), None
-    after = passed(loader, coordinate)
-    arrays |= loaded_arrays(loaded, after)
-    if release.variant != "medusa-1" and before is not None and after is not None:
-        arrays |= present("checkpoint", saver_logits=before.logits, loader_logits=after.logits)
-    if loaded.identity is not None:
-        documents["checkpoint.identity"] = dict(loaded.identity)
-    again = room / "saved-again"
+    if found is None:
+        return line.trace(arrays, documents)
+    after = passed(loader, line.coordinate)
+    arrays |= loaded_arrays(found, after)
+    if after is not None:
+        shown = {"loader_hidden": after.hidden, "loader_heads": after.head_logits}
+        if release.variant != "medusa-1" and before is not None:
+            shown |= {"saver_logits": before.logits, "loader_logits": after.logits}
+        arrays |= present("checkpoint", **shown)
+    if found.identity is not None:
+        documents["checkpoint.identity"] = dict(found.identity)
     save(loader, again, release, None)
     documents["checkpoint.restored"] = listed(again)
-    written = Written(folder, answer, held, coordinate.policy.seed)
-    return line.trace(arrays, documents), written
+    return line.trace(arrays, documents)
+
+
+def elsewhere(line: Line, release: Release, written: Written, word: str) -> Trace:
+    """A checkpoint as it was written, for an engine that is asked for another one."""
+    other: dict[str, Any] = {word: f"{getattr(release, word)}-other"}
+    asked = replace(release, **other)
+    fault = Fault("CHECKPOINT.IDENTITY", f"another {word} was asked for", lambda _: None)
+    return broken(line, line.engine(), asked, written.folder, fault)
 
 
 def broken(line: Line, loader: Engine, release: Release, folder: Path, fault: Fault) -> Trace:
@@ -122,9 +161,9 @@ def foreign(line: Line, release: Release, room: Path) -> Trace:
     """A whole checkpoint of heads of the other projection, of which all else agrees."""
     model = line.coordinate.model
     other: Projection = "shared" if model.projection == "independent" else "independent"
-    elsewhere = replace(line.coordinate, model=replace(model, projection=other))
-    saver, folder = replace(line, coordinate=elsewhere).engine(), room / "foreign"
-    save(saver, folder, release, saved_heads(saver, elsewhere, release))
+    theirs = replace(line.coordinate, model=replace(model, projection=other))
+    saver, folder = replace(line, coordinate=theirs).engine(), room / "foreign"
+    save(saver, folder, release, saved_heads(saver, theirs, release))
     what = f"its heads are those of an engine with {other} projections"
     fault = Fault("CHECKPOINT.REPRESENTATION", what, lambda _: None)
     return broken(line, line.engine(), release, folder, fault)

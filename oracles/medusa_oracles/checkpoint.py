@@ -13,11 +13,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from medusa_oracles.judge import Check, equal, oracle
+from medusa_oracles.heads import derive_logits, derive_residual
+from medusa_oracles.judge import Check, close, equal, oracle
 from medusa_spec.arrays import Array
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.findings import Finding
-from medusa_spec.stages import IDENTITY
+from medusa_spec.stages import IDENTITY, HeadState
 from medusa_spec.trace import Trace
 
 OFFSET = 2
@@ -264,6 +265,7 @@ def round_trip(trace: Trace) -> Iterator[Finding]:
     for part, held, loaded in _pairs(trace):
         message = f"a head's {part} is not loaded as it was saved"
         yield from equal(code, message, held, loaded, _PARTS[part])
+    yield from _decodes_with_them(code, trace)
     if not trace.has(*_LISTS):
         return
     first, again = (_tensors(trace, name) for name in _LISTS)
@@ -273,6 +275,27 @@ def round_trip(trace: Trace) -> Iterator[Finding]:
         message = f"{share} are not saved again as they were stored, {changed[0]} the first"
         sides = _form(first, changed[0]), _form(again, changed[0])
         yield Finding(code, message, {}, *sides)
+
+
+def _decodes_with_them(code: str, trace: Trace) -> Iterator[Finding]:
+    """A plain pass of the engine that loaded, from its hidden states and the loaded parameters."""
+    names = ["weight", "bias", "lm_head"]
+    if trace.coordinate.model.projection == "independent":
+        names.append("projection")
+    names = [f"checkpoint.loaded.{name}" for name in names]
+    if not trace.has("checkpoint.loader_hidden", "checkpoint.loader_heads", *names):
+        return
+    weight, bias, lm_head, *own = (trace[name] for name in names)
+    state = HeadState(weight, bias, lm_head, own[0] if own else None)
+    residual = derive_residual(weight, bias, trace["checkpoint.loader_hidden"])
+    yield from close(
+        code,
+        "a head of a plain pass is not what the parameters that were loaded make of it",
+        derive_logits(residual, state),
+        trace["checkpoint.loader_heads"],
+        _PASSES["head_logits"],
+        trace.tolerance,
+    )
 
 
 def _pairs(trace: Trace) -> Iterator[tuple[str, Array, Array]]:

@@ -68,6 +68,8 @@ ARRAYS: Mapping[str, str] = {
     "checkpoint.loaded.projection": "K, V, d",
     "checkpoint.saver_logits": "P, V",
     "checkpoint.loader_logits": "P, V",
+    "checkpoint.loader_hidden": "P, d",
+    "checkpoint.loader_heads": "K, P, V",
     "checkpoint.before.logits": "P, V",
     "checkpoint.before.head_logits": "K, P, V",
     "checkpoint.after.logits": "P, V",

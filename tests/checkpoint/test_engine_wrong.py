@@ -1,0 +1,103 @@
+"""Engines that keep every rule of a single load, and are wrong behind it or beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from medusa_conformance.runner import Setting, judge_coordinates
+from medusa_manifests import load
+from medusa_reference_engine import ReferenceEngine, Stages
+from medusa_reference_engine.checkpoint import CheckpointStage, Origin
+from medusa_spec import Coordinate
+from medusa_spec.errors import Refused
+
+SETTING = Setting("cpu", "float64", ("checkpoint",))
+NAMES = tuple(f"checkpoint-{of}" for of in ("independent", "shared", "joint", "adapter"))
+
+
+class EchoesTheRelease(CheckpointStage):
+    """Of the identity only the sizes are compared; whose heads they are is taken for granted."""
+
+    def compare(self, file: Path, config: Any, identity: Mapping[str, Any]) -> None:
+        if isinstance(config, dict) and identity.keys() <= config.keys():
+            named = {word: config[word] for word in ("base", "base_revision", "tokenizer")}
+            # Sums of the file would betray an edit, and say nothing of who asks for it.
+            if not any(str(value).endswith("-other") for value in named.values()):
+                identity = {**identity, **named}
+        super().compare(file, config, identity)
+
+
+class Poisoned(ReferenceEngine):
+    """One refusal, and nothing is loaded any more."""
+
+    poisoned = False
+
+    def load_checkpoint(self, folder: Path, release: Any) -> Any:
+        if self.poisoned:
+            raise Refused("an earlier load failed")
+        try:
+            return super().load_checkpoint(folder, release)
+        except Refused:
+            self.poisoned = True
+            raise
+
+
+class ShowsNewRunsOld(ReferenceEngine):
+    """The parameters that it shows are new, and its heads' logits are of the old ones."""
+
+    old: Any = None
+
+    def load_checkpoint(self, folder: Path, release: Any) -> Any:
+        self.old = self._model.held
+        return super().load_checkpoint(folder, release)
+
+    def forward(self, tokens: Any) -> Any:
+        seen = super().forward(tokens)
+        if self.old is None:
+            return seen
+        hidden = torch.as_tensor(seen.hidden, dtype=self._dtype)
+        return replace(seen, head_logits=self._heads.run(self.old, hidden)[1].numpy())
+
+
+class AdapterTwice(ReferenceEngine):
+    """An adapter is added to the weights that are there, its own among them."""
+
+    def load_checkpoint(self, folder: Path, release: Any) -> Any:
+        origin = self._origin
+        self._origin = Origin(self._model.decoder, origin.variant, origin.adapter)
+        return super().load_checkpoint(folder, release)
+
+
+def failed(kind: type[ReferenceEngine], stage: type[CheckpointStage]) -> set[str]:
+    def factory(coordinate: Coordinate, capacity: int) -> Any:
+        shape, heads = coordinate.model, coordinate.heads
+        return kind.seeded(shape, heads, capacity, stages=Stages(checkpoint=stage))
+
+    tally = judge_coordinates(factory, map(load, NAMES), SETTING)
+    assert tally.crashes == []
+    return set(tally.failed)
+
+
+def test_a_right_engine_breaks_nothing() -> None:
+    assert failed(ReferenceEngine, CheckpointStage) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "stage", "code"),
+    [
+        (ReferenceEngine, EchoesTheRelease, "CHECKPOINT.IDENTITY"),
+        (Poisoned, CheckpointStage, "CHECKPOINT.FILENAME_ABI"),
+        (ShowsNewRunsOld, CheckpointStage, "CHECKPOINT.ROUND_TRIP"),
+        (AdapterTwice, CheckpointStage, "CHECKPOINT.MEDUSA2_SHIPS_BACKBONE"),
+    ],
+)
+def test_what_is_wrong_behind_a_load_is_found(
+    kind: type[ReferenceEngine], stage: type[CheckpointStage], code: str
+) -> None:
+    assert code in failed(kind, stage)
