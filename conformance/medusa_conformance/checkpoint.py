@@ -205,7 +205,8 @@ def save(
         if getattr(answer, name) is None:
             raise Incident("rubbish", "save_checkpoint", f"no {name} was answered")
     for name in (answer.config, *answer.heads, *answer.backbone):
-        if Path(name).name != name or not (folder / name).is_file():
+        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
+        if not inside or not (folder / name).is_file():
             text = f"{name!r} is no file of the folder that was saved into"
             raise Incident("rubbish", "save_checkpoint", text)
     return answer

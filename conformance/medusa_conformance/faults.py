@@ -8,8 +8,10 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import ZipFile
 
 import numpy as np
 
@@ -26,7 +28,7 @@ from medusa_spec.stages import HeadState, SavedCheckpoint
 MARKER = "executed"
 """The folder beside a checkpoint that planted code would make."""
 
-_DTYPES = ("float16", "float32")
+_DTYPES = ("float64", "float32", "float16", "bfloat16")
 _VARIANTS = ("medusa-1", "medusa-2", "self-distilled")
 _PROJECTIONS = ("independent", "shared")
 _BREAKS = {"heads": "HEAD_COUNT", "projection": "REPRESENTATION"}
@@ -58,6 +60,11 @@ class Written:
         """The config as it stands on disk."""
         return read_config(self.folder / self.answer.config)
 
+    @property
+    def alone(self) -> list[str]:
+        """The files of a backbone or its adapter that hold no heads."""
+        return [name for name in self.answer.backbone if name not in self.answer.heads]
+
     def names(self, word: str) -> bool:
         """Whether the config on disk names a word of the identity."""
         key = self.answer.fields.get(word)
@@ -78,6 +85,10 @@ def faults(written: Written) -> Iterator[Fault]:
     for name, stored in written.tensors():
         yield from _of_tensors(written, name, stored)
         yield from _of_heads(written, name, stored)
+    for name in written.alone:
+        found = read_tensors(written.folder / name)
+        if found:
+            yield from _of_tensors(written, name, found)
 
 
 def _of_identity(written: Written) -> Iterator[Fault]:
@@ -95,12 +106,13 @@ def _of_identity(written: Written) -> Iterator[Fault]:
 
 
 def _others(word: str, value: Any) -> tuple[Any, ...]:
-    if word == "heads" and isinstance(value, int):
-        return value - 1, value + 1
     known = {"dtype": _DTYPES, "variant": _VARIANTS, "projection": _PROJECTIONS}.get(word)
     if known is not None:
-        return tuple(other for other in known if other not in str(value))[:1]
-    return (value + 1 if isinstance(value, int) else f"{value}-other",)
+        return tuple(other for other in known if other != str(value).removeprefix("torch."))
+    if isinstance(value, int):
+        return value - 1, value + 1
+    # An abbreviation may name more than one revision.
+    return f"{value}-other", str(value)[: len(str(value)) // 2]
 
 
 def _set(written: Written, values: dict[str, Any], folder: Path) -> None:
@@ -112,8 +124,7 @@ def _set(written: Written, values: dict[str, Any], folder: Path) -> None:
 
 def _of_files(written: Written) -> Iterator[Fault]:
     """Files that are not there, have another name, or end early."""
-    answer = written.answer
-    alone = [name for name in answer.backbone if name not in answer.heads]
+    answer, alone = written.answer, written.alone
     for code, names in (
         ("FILENAME_ABI", (answer.config, *answer.heads)),
         ("MEDUSA2_SHIPS_BACKBONE", alone),
@@ -121,7 +132,7 @@ def _of_files(written: Written) -> Iterator[Fault]:
         for name in names:
             yield Fault(f"CHECKPOINT.{code}", f"{name} is not there", partial(_remove, name))
     for name in answer.heads:
-        what = f"{name} is called old-{name}"
+        what = f"{name} is called {_old(name).name}"
         yield Fault("CHECKPOINT.FILENAME_ABI", what, partial(_rename, name))
     for name in (answer.config, *answer.heads, *alone):
         for what, change in (("ends in its middle", _halve), ("holds other text", _scribble)):
@@ -133,8 +144,12 @@ def _remove(name: str, folder: Path) -> None:
     (folder / name).unlink()
 
 
+def _old(name: str) -> Path:
+    return Path(name).with_name(f"old-{Path(name).name}")
+
+
 def _rename(name: str, folder: Path) -> None:
-    (folder / name).rename(folder / f"old-{name}")
+    (folder / name).rename(folder / _old(name))
 
 
 def _halve(name: str, folder: Path) -> None:
@@ -152,10 +167,10 @@ def _of_tensors(written: Written, name: str, stored: list[Stored]) -> Iterator[F
     chosen = [tensor for tensor in stored if tensor.name in mine] or stored
     one = chosen[written.seed % len(chosen)]
     others = [tensor for tensor in stored if tensor is not one]
-    extra = Stored("no_head_of_these.weight", one.dtype, one.shape, one.raw)
+    extras = [one._replace(name=n) for n in ("no_head_of_these.weight", f"{one.name}_extra")]
     changes = [
         (f"{one.name} is not in {name}", others),
-        (f"{name} holds {extra.name}", [*stored, extra]),
+        *((f"{name} holds {extra.name}", [*stored, extra]) for extra in extras),
         (f"{one.name} is called old_{one.name}", [*others, one._replace(name=f"old_{one.name}")]),
     ]
     if one.raw and one.shape and one.shape[-1] > 1:
@@ -164,8 +179,13 @@ def _of_tensors(written: Written, name: str, stored: list[Stored]) -> Iterator[F
         short = np.frombuffer(one.raw, f"V{size}").reshape(one.shape)[..., :-1]
         cut = Stored(one.name, one.dtype, (*outer, last - 1), short.tobytes())
         changes.append((f"{one.name} is one column short", [*others, cut]))
+    if len(one.shape) > 1:
+        flat = one._replace(shape=(int(np.prod(one.shape)),))
+        changes.append((f"{one.name} has one axis", [*others, flat]))
     if one.numbers() is not None:
         changes.append((f"{one.name} has another dtype than the others", [*others, one.cast()]))
+        every = [t if t.numbers() is None else t.cast() for t in stored]
+        changes.append((f"every tensor of {name} has another dtype", every))
     for what, tensors in changes:
         yield Fault("CHECKPOINT.STRICT_KEYS", what, partial(_rewrite, name, tensors))
 
@@ -238,20 +258,41 @@ class _Bomb:
 
 
 def planted(written: Written) -> Iterator[Fault]:
-    """A pickle in the place of the heads, under their own name, and under those of pickles."""
-    for name in written.answer.heads:
+    """A pickle in the place of a file, under its own name, and under those that pickles have."""
+    code = "CHECKPOINT.RUNS_NO_CODE"
+    for name in (*written.answer.heads, *written.alone):
         stem = Path(name).stem
-        for other in dict.fromkeys((name, f"{stem}.pt", f"{stem}.bin")):
+        usual = _USUAL if name in written.answer.heads else ()
+        for other in dict.fromkeys((Path(name).name, f"{stem}.pt", f"{stem}.bin", *usual)):
             what = f"a pickle called {other} is in the place of {name}"
-            plant = partial(_plant, name, other)
-            yield Fault("CHECKPOINT.RUNS_NO_CODE", what, plant, plants=True)
+            yield Fault(code, what, partial(_plant, name, other, _bare), plants=True)
+        other = f"{stem}.pt"
+        what = f"an archive with a pickle, called {other}, is in the place of {name}"
+        yield Fault(code, what, partial(_plant, name, other, _zipped), plants=True)
 
 
-def _plant(name: str, other: str, folder: Path) -> None:
+_USUAL = ("medusa_lm_head.pt", "pytorch_model.bin")
+"""Names that loaders of heads have been seen to fall back to."""
+
+
+def _plant(name: str, other: str, form: Callable[[bytes], bytes], folder: Path) -> None:
     (folder / name).unlink()
     bomb = _Bomb(folder.with_name(f"{folder.name}-{MARKER}"))
     # Of the protocol that torch writes, so that no loader has that to complain of.
-    (folder / other).write_bytes(pickle.dumps(bomb, 2))
+    (folder / name).with_name(other).write_bytes(form(pickle.dumps(bomb, 2)))
+
+
+def _bare(pickled: bytes) -> bytes:
+    return pickled
+
+
+def _zipped(pickled: bytes) -> bytes:
+    """As torch writes since its release 1.6."""
+    stream = BytesIO()
+    with ZipFile(stream, "w") as archive:
+        for name, content in (("data.pkl", pickled), ("version", b"3\n"), ("byteorder", b"little")):
+            archive.writestr(f"archive/{name}", content)
+    return stream.getvalue()
 
 
 def executed(folder: Path) -> bool:

@@ -72,13 +72,13 @@ def listed(folder: Path) -> list[dict[str, Any]]:
     """Every tensor of a folder's safetensors files: where it is, its form, its bytes' SHA-256."""
     return [
         {
-            "file": file.name,
+            "file": file.relative_to(folder).as_posix(),
             "tensor": stored.name,
             "dtype": stored.dtype,
             "shape": list(stored.shape),
             "sha256": hashlib.sha256(stored.raw).hexdigest(),
         }
-        for file in sorted(folder.iterdir())
+        for file in sorted(folder.rglob("*"))
         if file.is_file()
         for stored in read_tensors(file) or ()
     ]

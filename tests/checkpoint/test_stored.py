@@ -127,6 +127,7 @@ def test_a_folder_is_listed_by_file_and_tensor(tmp_path: Path) -> None:
         entry("a.model", "x", "F32", tensor.float()),
         entry("b.safetensors", "y", "BF16", tensor[0]),
         entry("b.safetensors", "z", "BF16", tensor),
+        entry("more/d.safetensors", "v", "BF16", tensor),
     ]
 
 
