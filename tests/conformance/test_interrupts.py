@@ -117,11 +117,12 @@ def until(condition: Callable[[], bool], seconds: float) -> bool:
 def end(process: subprocess.Popen[str], number: int, group: bool, folder: Path) -> str:
     """Send a signal once a worker waits for its engine; what was said, and nothing is left."""
     assert until((folder / "asked").exists, 60), process.communicate(timeout=5)
+    # Each of two workers begins an engine of its own, one a little before the other.
+    assert until(lambda: len(pids(folder / "pids")) >= 4, 60)
     begun = time.monotonic()
     (os.killpg if group else os.kill)(process.pid, number)
     process.wait(SOON)
     run = pids(folder / "pids")
-    assert len(run) >= 4
     assert until(lambda: not any(map(living, run)), SOON - (time.monotonic() - begun))
     return process.communicate()[1]
 
