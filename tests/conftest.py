@@ -177,6 +177,12 @@ def run_chapter() -> Callable[[str], doctest.TestResults]:
     return run
 
 
+@pytest.fixture(scope="session")
+def module() -> Callable[[str], ModuleType]:
+    """What loads a module of this folder, which is no package, by its name."""
+    return _module
+
+
 def _module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None

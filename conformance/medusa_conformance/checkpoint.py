@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from medusa_conformance.crafted import heads_of
 from medusa_conformance.faults import Fault, Written, executed, faults, planted
 from medusa_conformance.incident import Incident
 from medusa_conformance.isolation import Missing
 from medusa_conformance.refusal import answered
 from medusa_conformance.rounds import present
 from medusa_conformance.stored import listed, read_config
-from medusa_spec.arrays import Array
+from medusa_spec.arrays import Array, FloatArray
 from medusa_spec.coordinate import Coordinate, Projection, Release
 from medusa_spec.errors import Unsupported
 from medusa_spec.stages import Forward, HeadState, LoadedCheckpoint, SavedCheckpoint, arrays_of
@@ -183,16 +184,12 @@ def saved_heads(engine: Engine, coordinate: Coordinate, release: Release) -> Hea
 
 def different_heads(coordinate: Coordinate) -> HeadState:
     """Heads of which all tensors differ, of values that even a bfloat16 holds exactly."""
-    shape, heads = coordinate.model, coordinate.heads
-    width, blocks, vocabulary = shape.hidden, shape.head_blocks, shape.vocabulary
-    generator = np.random.default_rng([coordinate.policy.seed, heads, 5])
+    generator = np.random.default_rng([coordinate.policy.seed, coordinate.heads, 5])
 
-    def drawn(*size: int) -> Array:
+    def drawn(*size: int) -> FloatArray:
         return generator.integers(-127, 128, size) / 64
 
-    own = drawn(heads, vocabulary, width) if shape.projection == "independent" else None
-    weight, bias = drawn(heads, blocks, width, width), drawn(heads, blocks, width)
-    return HeadState(weight, bias, drawn(vocabulary, width), own)
+    return heads_of(coordinate, drawn, drawn)
 
 
 def save(

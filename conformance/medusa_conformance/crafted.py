@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -115,16 +115,28 @@ def along_paths(logits: FloatArray, tree: TreeBuffers) -> FloatArray:
 
 def random_heads(generator: np.random.Generator, coordinate: Coordinate) -> HeadState:
     """Heads with different parameters everywhere, of the scale of real ones."""
+    scale = coordinate.model.hidden**-0.5
+
+    def matrices(*size: int) -> FloatArray:
+        drawn: FloatArray = scale * generator.normal(size=size)
+        return drawn
+
+    return heads_of(coordinate, matrices, lambda *size: generator.normal(size=size))
+
+
+def heads_of(
+    coordinate: Coordinate,
+    matrices: Callable[..., FloatArray],
+    vectors: Callable[..., FloatArray],
+) -> HeadState:
+    """Heads of a coordinate's sizes, from what gives matrices and biases of a size."""
     shape, heads = coordinate.model, coordinate.heads
     width, blocks, vocabulary = shape.hidden, shape.head_blocks, shape.vocabulary
-    scale = width**-0.5
-    own = None
-    if shape.projection == "independent":
-        own = scale * generator.normal(size=(heads, vocabulary, width))
+    own = matrices(heads, vocabulary, width) if shape.projection == "independent" else None
     return HeadState(
-        scale * generator.normal(size=(heads, blocks, width, width)),
-        generator.normal(size=(heads, blocks, width)),
-        scale * generator.normal(size=(vocabulary, width)),
+        matrices(heads, blocks, width, width),
+        vectors(heads, blocks, width),
+        matrices(vocabulary, width),
         own,
     )
 

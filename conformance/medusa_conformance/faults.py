@@ -17,12 +17,12 @@ import numpy as np
 
 from medusa_conformance.stored import (
     Stored,
-    field_of,
     read_config,
     read_tensors,
     with_field,
     write_tensors,
 )
+from medusa_spec.documents import field_of
 from medusa_spec.stages import HeadState, SavedCheckpoint
 
 MARKER = "executed"
@@ -265,25 +265,23 @@ def planted(written: Written) -> Iterator[Fault]:
         usual = _USUAL if name in written.answer.heads else ()
         for other in dict.fromkeys((Path(name).name, f"{stem}.pt", f"{stem}.bin", *usual)):
             what = f"a pickle called {other} is in the place of {name}"
-            yield Fault(code, what, partial(_plant, name, other, _bare), plants=True)
+            yield Fault(code, what, partial(_plant, name, other, False), plants=True)
         other = f"{stem}.pt"
         what = f"an archive with a pickle, called {other}, is in the place of {name}"
-        yield Fault(code, what, partial(_plant, name, other, _zipped), plants=True)
+        yield Fault(code, what, partial(_plant, name, other, True), plants=True)
 
 
 _USUAL = ("medusa_lm_head.pt", "pytorch_model.bin")
 """Names that loaders of heads have been seen to fall back to."""
 
 
-def _plant(name: str, other: str, form: Callable[[bytes], bytes], folder: Path) -> None:
+def _plant(name: str, other: str, archived: bool, folder: Path) -> None:
     (folder / name).unlink()
     bomb = _Bomb(folder.with_name(f"{folder.name}-{MARKER}"))
     # Of the protocol that torch writes, so that no loader has that to complain of.
-    (folder / name).with_name(other).write_bytes(form(pickle.dumps(bomb, 2)))
-
-
-def _bare(pickled: bytes) -> bytes:
-    return pickled
+    pickled = pickle.dumps(bomb, 2)
+    content = _zipped(pickled) if archived else pickled
+    (folder / name).with_name(other).write_bytes(content)
 
 
 def _zipped(pickled: bytes) -> bytes:

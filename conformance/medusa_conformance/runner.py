@@ -200,17 +200,18 @@ def mutations() -> Mapping[str, Mutation]:
     return catalog()
 
 
+def showing(contract: str) -> tuple[str, ...]:
+    """The contracts from which a mutant of one is looked at: of decoding, from every such one."""
+    decoding = tuple(other for other in CONTRACTS if other not in AROUND)
+    return (contract,) if contract in AROUND else decoding
+
+
 def judge_mutant(
     mutation: Mutation, coordinates: Sequence[Coordinate], setting: Setting
 ) -> MutantResult:
-    """Show a mutant coordinates until its killer has fired, and a few more for its depth.
-
-    One of decoding is looked at from every contract of decoding, one of another from its own.
-    """
+    """Show a mutant coordinates until its killer has fired, and a few more for its depth."""
     factory = reference_factory(setting, mutation)
-    own = (mutation.contract,)
-    decoding = tuple(contract for contract in CONTRACTS if contract not in AROUND)
-    everything = replace(setting, contracts=own if own[0] in AROUND else decoding)
+    everything = replace(setting, contracts=showing(mutation.contract))
     fired: set[str] = set()
     killed_by = 0
     for number, coordinate in enumerate(coordinates, 1):

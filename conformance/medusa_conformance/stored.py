@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,13 +90,6 @@ def read_config(file: Path) -> Any:
         return parse_json(file.read_text("utf-8"), file.name)
     except (InputError, OSError, UnicodeDecodeError):
         return None
-
-
-def field_of(config: Any, key: str) -> Any:
-    """What stands under a key, a dot leading into an object; `None` where nothing does."""
-    for part in key.split("."):
-        config = config.get(part) if isinstance(config, Mapping) else None
-    return config
 
 
 def with_field(config: Any, key: str, value: Any) -> Any:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from medusa_conformance.learning_strategies import releases, trainings
-from medusa_conformance.strategies_search import calibrations
+from medusa_conformance.search_strategies import calibrations
 from medusa_spec.arrays import FloatArray, RankPath
 from medusa_spec.coordinate import (
     Acceptance,

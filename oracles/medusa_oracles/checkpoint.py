@@ -17,6 +17,7 @@ from medusa_oracles.heads import derive_logits, derive_residual
 from medusa_oracles.judge import Check, close, equal, oracle
 from medusa_spec.arrays import Array
 from medusa_spec.coordinate import Coordinate
+from medusa_spec.documents import field_of
 from medusa_spec.findings import Finding
 from medusa_spec.stages import IDENTITY, HeadState
 from medusa_spec.trace import Trace
@@ -112,16 +113,9 @@ _SAID = ("checkpoint.saved", "checkpoint.config")
 def _words(trace: Trace) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Where an identity stands, and its words there: in the config, and as the loader read it."""
     config, fields = trace["checkpoint.config"], trace["checkpoint.saved"]["fields"]
-    yield "the config", {word: _under(config, key) for word, key in fields.items()}
+    yield "the config", {word: field_of(config, key) for word, key in fields.items()}
     if trace.has("checkpoint.identity"):
         yield "the identity that was read", trace["checkpoint.identity"]
-
-
-def _under(config: Any, key: str) -> Any:
-    """What stands under a key of a config, a dot leading into an object."""
-    for part in key.split("."):
-        config = config.get(part) if isinstance(config, Mapping) else None
-    return config
 
 
 def _says(code: str, word: str, expected: Any, trace: Trace) -> Iterator[Finding]:

@@ -151,6 +151,13 @@ def parse_yaml(text: str, source: str) -> Any:
         raise InputError(source, "", "is nested too deeply") from None
 
 
+def field_of(document: Any, key: str) -> Any:
+    """What stands under a key, a dot leading into an object; `None` where nothing does."""
+    for part in key.split("."):
+        document = document.get(part) if isinstance(document, Mapping) else None
+    return document
+
+
 def load_document(path: Path) -> Any:
     """The document in a `.json`, `.yaml` or `.yml` file."""
     text = read_text(path)

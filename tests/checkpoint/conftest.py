@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,19 +10,15 @@ from typing import Any
 
 import pytest
 
+from medusa_reference_engine.layouts import import_heads
 from medusa_spec import Trace
+from medusa_spec.errors import InputError
 
 
 @pytest.fixture(scope="session")
-def by() -> ModuleType:
-    """The literal traces, and how they are changed and judged; a module, loaded by its path."""
-    path = Path(__file__).parents[1] / "literal_checkpoint.py"
-    spec = importlib.util.spec_from_file_location("literal_checkpoint", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def by(module: Callable[[str], ModuleType]) -> ModuleType:
+    """The literal traces, and how they are changed and judged."""
+    return module("literal_checkpoint")
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +31,18 @@ def saved(by: ModuleType, coordinate: Any) -> Callable[..., Trace]:
 def broken(by: ModuleType, saved: Callable[..., Trace]) -> Callable[..., Trace]:
     """A builder of broken ones, of a variant that ships its backbone."""
     return partial(by.broken, saved("medusa-2").coordinate)
+
+
+@pytest.fixture
+def refusal() -> Callable[[Path], InputError]:
+    """The one line that says why a folder's heads are not read; it names the folder first."""
+
+    def refused(folder: Path) -> InputError:
+        with pytest.raises(InputError) as caught:
+            import_heads(folder)
+        said = str(caught.value)
+        assert said.isprintable()
+        assert said.startswith(str(folder))
+        return caught.value
+
+    return refused

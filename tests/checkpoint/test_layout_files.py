@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 
 from medusa_reference_engine.layouts import import_heads
 from medusa_spec.errors import InputError
+
+Refusal = Callable[[Path], InputError]
 
 K, R, D = 3, 2, 8
 CONFIG = {"medusa_num_heads": K, "medusa_num_layers": R}
@@ -33,15 +36,6 @@ def configured(folder: Path) -> Path:
     return folder
 
 
-def refusal(folder: Path) -> InputError:
-    with pytest.raises(InputError) as caught:
-        import_heads(folder)
-    said = str(caught.value)
-    assert said.isprintable()
-    assert said.startswith(str(folder))
-    return caught.value
-
-
 class Wrapper(nn.Module):
     """Heads as the pinned release makes them: every block of a head is one module."""
 
@@ -53,7 +47,7 @@ class Wrapper(nn.Module):
             self.add_module(str(j), nn.Sequential(*([block] * R)))
 
 
-def test_blocks_that_alias_one_module_are_refused(tmp_path: Path) -> None:
+def test_blocks_that_alias_one_module_are_refused(tmp_path: Path, refusal: Refusal) -> None:
     configured(tmp_path)
     wrapper = Wrapper()
     # A pickle keeps both names, and that they are one; safetensors keeps one of the names.
@@ -79,7 +73,7 @@ class Bomb:
 
 @pytest.mark.parametrize("file", [PICKLED, "pytorch_model.bin"])
 @pytest.mark.parametrize("bare", [True, False])
-def test_a_pickle_runs_nothing(tmp_path: Path, file: str, bare: bool) -> None:
+def test_a_pickle_runs_nothing(tmp_path: Path, file: str, bare: bool, refusal: Refusal) -> None:
     marker = tmp_path / "executed"
     configured(tmp_path)
     if bare:
@@ -96,7 +90,7 @@ def test_a_pickle_runs_nothing(tmp_path: Path, file: str, bare: bool) -> None:
 
 
 @pytest.mark.parametrize("held", [[1, 2], {"0.0.linear.weight": 1}, {3: torch.zeros(1)}, "text"])
-def test_a_pickle_holds_tensors_under_names(tmp_path: Path, held: Any) -> None:
+def test_a_pickle_holds_tensors_under_names(tmp_path: Path, held: Any, refusal: Refusal) -> None:
     configured(tmp_path)
     torch.save(held, tmp_path / PICKLED)
     assert refusal(tmp_path).rule.startswith(("is no tensor under a name", "holds a "))
@@ -104,13 +98,15 @@ def test_a_pickle_holds_tensors_under_names(tmp_path: Path, held: Any) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"this is no checkpoint"])
 @pytest.mark.parametrize("file", [SAFE, PICKLED])
-def test_a_file_that_cannot_be_read(tmp_path: Path, file: str, content: bytes) -> None:
+def test_a_file_that_cannot_be_read(
+    tmp_path: Path, file: str, content: bytes, refusal: Refusal
+) -> None:
     configured(tmp_path)
     (tmp_path / file).write_bytes(content)
     assert refusal(tmp_path).source == str(tmp_path / file)
 
 
-def test_one_file_is_there(tmp_path: Path) -> None:
+def test_one_file_is_there(tmp_path: Path, refusal: Refusal) -> None:
     configured(tmp_path)
     save_file(heads(), tmp_path / SAFE)
     torch.save(heads(), tmp_path / PICKLED)
@@ -122,7 +118,7 @@ def test_one_file_is_there(tmp_path: Path) -> None:
     assert "names shards" in refusal(tmp_path).rule
 
 
-def test_a_config_is_there(tmp_path: Path) -> None:
+def test_a_config_is_there(tmp_path: Path, refusal: Refusal) -> None:
     configured(tmp_path)
     save_file(heads(), tmp_path / SAFE)
     import_heads(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from medusa_reference_engine import ReferenceEngine
 from medusa_reference_engine.layouts import Imported, import_heads
 from medusa_spec.coordinate import ModelShape, Release
 from medusa_spec.errors import InputError
+
+Refusal = Callable[[Path], InputError]
 
 K, R, D, V = 3, 2, 8, 16
 SHARED, OWN = "medusa_lm_head.safetensors", "model.safetensors"
@@ -90,15 +93,6 @@ def written(
     else:
         torch.save(OrderedDict(tensors), folder / name)
     return folder
-
-
-def refusal(folder: Path) -> InputError:
-    with pytest.raises(InputError) as caught:
-        import_heads(folder)
-    said = str(caught.value)
-    assert said.isprintable()
-    assert said.startswith(str(folder))
-    return caught.value
 
 
 def check(found: Imported, own: bool, with_bias: bool = True) -> None:
@@ -379,7 +373,9 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, Tensor], str, str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_cannot_be_converted_is_refused_with_its_reason(tmp_path: Path, case: str) -> None:
+def test_what_cannot_be_converted_is_refused_with_its_reason(
+    tmp_path: Path, case: str, refusal: Refusal
+) -> None:
     config, tensors, field, rule = BROKEN[case]
     said = refusal(written(tmp_path, config, tensors))
     assert said.field == field

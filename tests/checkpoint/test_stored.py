@@ -13,13 +13,13 @@ from safetensors.torch import load_file, save_file
 
 from medusa_conformance.stored import (
     Stored,
-    field_of,
     listed,
     read_config,
     read_tensors,
     with_field,
     write_tensors,
 )
+from medusa_spec.documents import field_of
 
 DTYPES = {
     "F64": torch.float64,

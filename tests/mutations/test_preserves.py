@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 
 from medusa_conformance.line import Crash
-from medusa_conformance.runner import Setting, line_of, reference_factory
+from medusa_conformance.runner import Setting, line_of, reference_factory, showing
 from medusa_mutations import Mutation, mutations
 from medusa_spec import Coordinate, Trace
 from medusa_spec.arrays import Array
 from medusa_spec.documents import schema_errors
-from medusa_spec.registry import AROUND, CONTRACTS
 
 SETTING = Setting("cpu", "float64")
 
@@ -64,16 +63,10 @@ ENOUGH = 2
 EVERY = pytest.mark.parametrize("mutation", mutations().values(), ids=lambda m: m.id)
 
 
-def shown(contract: str) -> tuple[str, ...]:
-    """The contracts whose sections show a mutant of one: as the runner chooses them."""
-    decoding = tuple(other for other in CONTRACTS if other not in AROUND)
-    return (contract,) if contract in AROUND else decoding
-
-
 def traces(coordinate: Coordinate, mutation: Mutation | None, contract: str) -> Iterator[Trace]:
     """What an engine leaves behind on the line, as far as it is asked for."""
     line = line_of(reference_factory(SETTING, mutation), coordinate, SETTING)
-    for seen in line.run(shown(contract)):
+    for seen in line.run(showing(contract)):
         assert not isinstance(seen, Crash), seen
         yield seen
 
@@ -84,7 +77,7 @@ def originals() -> Callable[[Coordinate, str], list[Trace]]:
     kept: dict[tuple[str, bool, tuple[str, ...]], list[Trace]] = {}
 
     def of(coordinate: Coordinate, contract: str) -> list[Trace]:
-        key = coordinate.name, contract == "coordinate", shown(contract)
+        key = coordinate.name, contract == "coordinate", showing(contract)
         if key not in kept:
             kept[key] = list(traces(coordinate, None, contract))
         return kept[key]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from medusa_conformance.strategies_search import calibrations
+from medusa_conformance.search_strategies import calibrations
 from medusa_oracles.search_plan import (
     derive_best,
     derive_increments,

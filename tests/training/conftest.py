@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,15 +15,9 @@ WITHIN = Tolerance(1e-9, 1e-9, "one dtype")
 
 
 @pytest.fixture(scope="session")
-def wrong() -> ModuleType:
-    """The literal steps and their corruptions; a module, loaded by its path."""
-    path = Path(__file__).parents[1] / "literal_training.py"
-    spec = importlib.util.spec_from_file_location("literal_training", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def wrong(module: Callable[[str], ModuleType]) -> ModuleType:
+    """The literal steps and their corruptions."""
+    return module("literal_training")
 
 
 @pytest.fixture(scope="session")
