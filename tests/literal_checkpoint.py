@@ -17,6 +17,7 @@ from medusa_spec.coordinate import Release
 
 WITHIN = Tolerance(1e-9, 1e-9, "one dtype")
 HEADS, BLOCKS, WIDTH, VOCABULARY, PREFIX = 3, 2, 8, 48, 5
+LAYERS, KV_HEADS = 2, 1
 BASE, REVISION = "example/base", "5a0f9c31"
 TRAINED = {"medusa-2": "assistant-only-joint", "self-distilled": "assistant-only-distilled"}
 """Manifests of which the training changed the backbone."""
@@ -77,6 +78,10 @@ def lawful(
         logits = generator.normal(size=(PREFIX, VOCABULARY))
         arrays["checkpoint.saver_logits"] = logits
         arrays["checkpoint.loader_logits"] = logits.copy()
+        rows = generator.normal(size=(LAYERS, 2, KV_HEADS, PREFIX, WIDTH))
+        arrays["checkpoint.loader_kv"] = rows
+        # Two rows of the session are left, and they are those of the new model.
+        arrays["checkpoint.session_kv"] = rows[..., :2, :].copy()
     words = {
         "base": BASE,
         "base_revision": REVISION,
@@ -119,6 +124,7 @@ def broken(
     for name, size in (
         ("logits", (PREFIX, VOCABULARY)),
         ("head_logits", (HEADS, PREFIX, VOCABULARY)),
+        ("kv", (LAYERS, 2, KV_HEADS, PREFIX, WIDTH)),
     ):
         arrays[f"checkpoint.before.{name}"] = generator.normal(size=size)
         arrays[f"checkpoint.after.{name}"] = arrays[f"checkpoint.before.{name}"].copy()

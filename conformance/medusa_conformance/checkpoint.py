@@ -74,12 +74,19 @@ def checkpoint(line: Line) -> Iterator[Trace]:
                 # Whatever it holds now is not what it was made with.
                 loader = None
             yield trace
-        # Who has refused has not stopped loading, and a second load adds nothing to the first.
+        # Who has refused has not stopped loading; another load is not the first one over again, and
+        # a third adds nothing to the second.
         loader = loader or line.engine()
+        if not written.changed:
+            other = different_heads(line.coordinate, 6)
+            save(loader, room / "other", release, other)
+            answered(line, partial(loader.load_checkpoint, room / "other", release))
         answered(line, partial(loader.load_checkpoint, written.folder, release))
         yield loaded(line, loader, release, written, before, room / "saved-once-more")
         with suppress(Unsupported):
-            yield foreign(line, release, room)
+            yield from foreign(line, release, written, room)
+        with suppress(Unsupported):
+            yield from one_more(line, release, written, room)
 
 
 def saved(line: Line, release: Release, folder: Path) -> tuple[Written, Forward | None]:
@@ -89,7 +96,8 @@ def saved(line: Line, release: Release, folder: Path) -> tuple[Written, Forward 
     answer = save(saver, folder, release, given)
     before = passed(saver, coordinate)
     held = before.state if given is None and before is not None else given
-    return Written(folder, answer, held, coordinate.policy.seed), before
+    changed = release.variant != "medusa-1"
+    return Written(folder, answer, held, coordinate.policy.seed, changed), before
 
 
 def of_files(written: Written) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -113,17 +121,24 @@ def loaded(
 ) -> Trace:
     """What an engine loads of a lawful checkpoint, decodes with, and saves again."""
     arrays, documents = of_files(written)
+    began = begin(loader, line.coordinate)
     found, refused = answered(line, partial(loader.load_checkpoint, written.folder, release))
     documents["checkpoint.refused"] = refused
     if found is None:
         return line.trace(arrays, documents)
+    shown = {"session_kv": visible(loader)} if began else {}
     after = passed(loader, line.coordinate)
     arrays |= loaded_arrays(found, after)
     if after is not None:
-        shown = {"loader_hidden": after.hidden, "loader_heads": after.head_logits}
-        if release.variant != "medusa-1" and before is not None:
-            shown |= {"saver_logits": before.logits, "loader_logits": after.logits}
-        arrays |= present("checkpoint", **shown)
+        shown |= {"loader_hidden": after.hidden, "loader_heads": after.head_logits}
+        if written.changed:
+            shown["loader_kv"] = after.kv
+            if before is not None:
+                shown |= {"saver_logits": before.logits, "loader_logits": after.logits}
+    arrays |= present("checkpoint", **shown)
+    if loader.has("prefill"):
+        frontier = loader.prefill(line.coordinate.prefix)
+        arrays |= present("checkpoint.frontier", target=frontier.target, heads=frontier.heads)
     if found.identity is not None:
         documents["checkpoint.identity"] = dict(found.identity)
     save(loader, again, release, None)
@@ -136,38 +151,97 @@ def elsewhere(line: Line, release: Release, written: Written, word: str) -> Trac
     other: dict[str, Any] = {word: f"{getattr(release, word)}-other"}
     asked = replace(release, **other)
     fault = Fault("CHECKPOINT.IDENTITY", f"another {word} was asked for", lambda _: None)
-    return broken(line, line.engine(), asked, written.folder, fault)
+    loader = line.engine()
+    return broken(line, loader, asked, written.folder, fault, begin(loader, line.coordinate))
 
 
-def broken(line: Line, loader: Engine, release: Release, folder: Path, fault: Fault) -> Trace:
-    """What became of a request to load a broken checkpoint, and of the engine that was asked."""
-    before = passed(loader, line.coordinate)
+def broken(
+    line: Line,
+    loader: Engine,
+    release: Release,
+    folder: Path,
+    fault: Fault,
+    began: bool = False,
+) -> Trace:
+    """What became of a request to load a broken checkpoint, and of the engine that was asked.
+
+    Where it `began` a session, its rows are looked at, too.
+    """
+    arrays: dict[str, Array] = {}
+
+    def look(when: str) -> None:
+        shown = {"kv": visible(loader)} if began else {}
+        seen = passed(loader, line.coordinate)
+        if seen is not None:
+            shown |= {"logits": seen.logits, "head_logits": seen.head_logits}
+        arrays.update(present(f"checkpoint.{when}", **shown))
+
+    look("before")
     _, refused = answered(line, partial(loader.load_checkpoint, folder, release))
     documents: dict[str, Any] = {
-        "checkpoint.fault": {"breaks": fault.breaks, "what": fault.what},
+        "checkpoint.fault": {
+            "breaks": fault.breaks,
+            "what": fault.what,
+            **({"beside": True} if fault.beside else {}),
+        },
         "checkpoint.refused": refused,
     }
     if fault.plants:
         documents["checkpoint.executed"] = executed(folder)
-    after = passed(loader, line.coordinate)
-    arrays: dict[str, Array] = {}
-    for when, seen in (("before", before), ("after", after)):
-        if seen is not None:
-            shown = {"logits": seen.logits, "head_logits": seen.head_logits}
-            arrays |= present(f"checkpoint.{when}", **shown)
+    look("after")
     return line.trace(arrays, documents)
 
 
-def foreign(line: Line, release: Release, room: Path) -> Trace:
-    """A whole checkpoint of heads of the other projection, of which all else agrees."""
+def foreign(line: Line, release: Release, written: Written, room: Path) -> Iterator[Trace]:
+    """A whole checkpoint of heads of the other projection, and its heads under our own config."""
     model = line.coordinate.model
     other: Projection = "shared" if model.projection == "independent" else "independent"
     theirs = replace(line.coordinate, model=replace(model, projection=other))
-    saver, folder = replace(line, coordinate=theirs).engine(), room / "foreign"
-    save(saver, folder, release, saved_heads(saver, theirs, release))
+    answer, folder = saved_by(line, theirs, release, room / "foreign")
     what = f"its heads are those of an engine with {other} projections"
     fault = Fault("CHECKPOINT.REPRESENTATION", what, lambda _: None)
-    return broken(line, line.engine(), release, folder, fault)
+    yield broken(line, line.engine(), release, folder, fault)
+    moved = Fault(fault.breaks, f"{what}, under the config of ours", fault.corrupt)
+    yield from transplanted(line, release, written, answer, folder, moved)
+
+
+def one_more(line: Line, release: Release, written: Written, room: Path) -> Iterator[Trace]:
+    """The heads of an engine with one head more, under the config of this one."""
+    more = line.coordinate.heads + 1
+    theirs = replace(line.coordinate, heads=more)
+    if written.changed:
+        # The loss of their training has a weight for each head, and knows of no more.
+        return
+    answer, folder = saved_by(line, theirs, release, room / "one-more")
+    what = f"its files hold {more} heads, and its config names {more - 1}"
+    fault = Fault("CHECKPOINT.HEAD_COUNT", what, lambda _: None)
+    yield from transplanted(line, release, written, answer, folder, fault)
+
+
+def saved_by(
+    line: Line, theirs: Coordinate, release: Release, folder: Path
+) -> tuple[SavedCheckpoint, Path]:
+    """What an engine made for another coordinate saves."""
+    saver = replace(line, coordinate=theirs).engine()
+    return save(saver, folder, release, saved_heads(saver, theirs, release)), folder
+
+
+def transplanted(
+    line: Line,
+    release: Release,
+    written: Written,
+    answer: SavedCheckpoint,
+    folder: Path,
+    fault: Fault,
+) -> Iterator[Trace]:
+    """Our own config in the place of theirs; where both stand in files of their own."""
+    ours = written.answer
+    if (ours.config, set(ours.heads)) != (answer.config, set(answer.heads)):
+        return
+    if ours.config in ours.heads:
+        return
+    shutil.copyfile(written.folder / ours.config, folder / answer.config)
+    yield broken(line, line.engine(), release, folder, fault)
 
 
 def saved_heads(engine: Engine, coordinate: Coordinate, release: Release) -> HeadState | None:
@@ -182,9 +256,12 @@ def saved_heads(engine: Engine, coordinate: Coordinate, release: Release) -> Hea
     return None
 
 
-def different_heads(coordinate: Coordinate) -> HeadState:
-    """Heads of which all tensors differ, of values that even a bfloat16 holds exactly."""
-    generator = np.random.default_rng([coordinate.policy.seed, coordinate.heads, 5])
+def different_heads(coordinate: Coordinate, draw: int = 5) -> HeadState:
+    """Heads of which all tensors differ, of values that even a bfloat16 holds exactly.
+
+    Of another `draw` all are others.
+    """
+    generator = np.random.default_rng([coordinate.policy.seed, coordinate.heads, draw])
 
     def drawn(*size: int) -> FloatArray:
         return generator.integers(-127, 128, size) / 64
@@ -228,3 +305,20 @@ def passed(engine: Engine, coordinate: Coordinate) -> Forward | None:
     except (Missing, Unsupported):
         return None
     return found
+
+
+def begin(engine: Engine, coordinate: Coordinate) -> bool:
+    """Begin a session, and say whether there is one whose rows can be looked at."""
+    if not (engine.has("prefill") and engine.has("cache")):
+        return False
+    engine.prefill(coordinate.prefix)
+    return visible(engine) is not None
+
+
+def visible(engine: Engine) -> Array | None:
+    """The rows that a session shows `[L, 2, H_kv, rows, d_h]`, where it shows any."""
+    view = engine.cache()
+    if view.backing is None or view.length is None:
+        return None
+    rows: Array = view.backing[..., : view.length, :]
+    return rows

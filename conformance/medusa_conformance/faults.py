@@ -16,6 +16,7 @@ from zipfile import ZipFile
 import numpy as np
 
 from medusa_conformance.stored import (
+    ABSENT,
     Stored,
     read_config,
     read_tensors,
@@ -41,19 +42,23 @@ class Fault(NamedTuple):
     what: str
     corrupt: Callable[[Path], None]
     plants: bool = False
+    beside: bool = False
+    """Whether nothing but what was planted is new, so that the rest may be loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
     """A lawful checkpoint: its folder, what its engine said of it, and the heads that it holds.
 
-    `seed` says which of several tensors is broken.
+    `seed` says which of several tensors is broken. Where the backbone is not `changed`, nobody has
+    to read what is there of it.
     """
 
     folder: Path
     answer: SavedCheckpoint
     held: HeadState | None
     seed: int
+    changed: bool
 
     @property
     def config(self) -> Any:
@@ -62,8 +67,13 @@ class Written:
 
     @property
     def alone(self) -> list[str]:
-        """The files of a backbone or its adapter that hold no heads."""
-        return [name for name in self.answer.backbone if name not in self.answer.heads]
+        """The files of a changed backbone or its adapter that hold no heads."""
+        return [name for name in self.backbone if name not in self.answer.heads]
+
+    @property
+    def backbone(self) -> tuple[str, ...]:
+        """The files of a changed backbone or its adapter."""
+        return self.answer.backbone if self.changed else ()
 
     def names(self, word: str) -> bool:
         """Whether the config on disk names a word of the identity."""
@@ -99,7 +109,9 @@ def _of_identity(written: Written) -> Iterator[Fault]:
         if value is None:
             continue
         code = f"CHECKPOINT.{_BREAKS.get(word, 'IDENTITY')}"
-        yield Fault(code, f"its config names no {word}", partial(_set, written, {word: None}))
+        yield Fault(code, f"its config names no {word}", partial(_set, written, {word: ABSENT}))
+        what = f"its config names null as {word}"
+        yield Fault(code, what, partial(_set, written, {word: None}))
         for other in _others(word, value):
             what = f"its config names {json.dumps(other)} as {word}, not {json.dumps(value)}"
             yield Fault(code, what, partial(_set, written, {word: other}))
@@ -111,8 +123,8 @@ def _others(word: str, value: Any) -> tuple[Any, ...]:
         return tuple(other for other in known if other != str(value).removeprefix("torch."))
     if isinstance(value, int):
         return value - 1, value + 1
-    # An abbreviation may name more than one revision.
-    return f"{value}-other", str(value)[: len(str(value)) // 2]
+    # An abbreviation may name more than one revision, and an end more than one owner's model.
+    return f"{value}-other", f"other-{value}", str(value)[: len(str(value)) // 2]
 
 
 def _set(written: Written, values: dict[str, Any], folder: Path) -> None:
@@ -215,7 +227,7 @@ def _of_heads(written: Written, name: str, stored: list[Stored]) -> Iterator[Fau
             set_too = partial(_set, written, {"projection": "shared"})
             yield Fault(code, what, partial(_both, partial(_rewrite, name, bare), set_too))
     rest = [t for t in stored if t.name in mine]
-    if name in written.answer.backbone and len(rest) < len(stored):
+    if name in written.backbone and len(rest) < len(stored):
         what = f"nothing but heads is in {name}"
         yield Fault("CHECKPOINT.MEDUSA2_SHIPS_BACKBONE", what, partial(_rewrite, name, rest))
 
@@ -258,8 +270,12 @@ class _Bomb:
 
 
 def planted(written: Written) -> Iterator[Fault]:
-    """A pickle in the place of a file, under its own name, and under those that pickles have."""
+    """A pickle in the place of a file, or beside all, under the names that pickles have."""
     code = "CHECKPOINT.RUNS_NO_CODE"
+    for other in _BESIDE:
+        if not (written.folder / other).exists():
+            what = f"a pickle called {other} is beside its files"
+            yield Fault(code, what, partial(_plant, None, other, False), plants=True, beside=True)
     for name in (*written.answer.heads, *written.alone):
         stem = Path(name).stem
         usual = _USUAL if name in written.answer.heads else ()
@@ -274,14 +290,19 @@ def planted(written: Written) -> Iterator[Fault]:
 _USUAL = ("medusa_lm_head.pt", "pytorch_model.bin")
 """Names that loaders of heads have been seen to fall back to."""
 
+_BESIDE = (*_USUAL, "training_args.bin")
 
-def _plant(name: str, other: str, archived: bool, folder: Path) -> None:
-    (folder / name).unlink()
+
+def _plant(name: str | None, other: str, archived: bool, folder: Path) -> None:
+    place = folder / other
+    if name is not None:
+        (folder / name).unlink()
+        place = (folder / name).with_name(other)
     bomb = _Bomb(folder.with_name(f"{folder.name}-{MARKER}"))
     # Of the protocol that torch writes, so that no loader has that to complain of.
     pickled = pickle.dumps(bomb, 2)
     content = _zipped(pickled) if archived else pickled
-    (folder / name).with_name(other).write_bytes(content)
+    place.write_bytes(content)
 
 
 def _zipped(pickled: bytes) -> bytes:

@@ -16,6 +16,9 @@ from medusa_spec.arrays import FloatArray
 from medusa_spec.documents import parse_json
 from medusa_spec.errors import InputError
 
+ABSENT = object()
+"""For a field that is to be left out: `None` is a value of JSON."""
+
 _NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 
 
@@ -93,8 +96,8 @@ def read_config(file: Path) -> Any:
 
 
 def with_field(config: Any, key: str, value: Any) -> Any:
-    """The config with another value there; without the field at all for `None`."""
+    """The config with another value there; without the field at all for `ABSENT`."""
     first, _, rest = key.partition(".")
     inside = with_field(config[first], rest, value) if rest else value
     kept = {name: item for name, item in config.items() if name != first}
-    return kept if inside is None else kept | {first: inside}
+    return kept if inside is ABSENT else kept | {first: inside}

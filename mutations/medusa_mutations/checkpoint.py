@@ -11,9 +11,10 @@ from torch import Tensor
 
 from medusa_mutations.catalog import mutant
 from medusa_reference_engine.checkpoint import HEADS, CheckpointStage, Origin
-from medusa_reference_engine.decoder import Decoder
+from medusa_reference_engine.decoder import Cache, Decoder
 from medusa_reference_engine.heads import HeadTensors
 from medusa_reference_engine.learner import Weights
+from medusa_reference_engine.round import Session
 from medusa_reference_engine.weights import HEAD_NAME, block_bias, block_weight
 from medusa_spec.coordinate import Release
 from medusa_spec.errors import InputError
@@ -146,3 +147,9 @@ class UnpicklesWhatItFinds(CheckpointStage):
             return {name: found[name] for name in held.named()}
         except Exception as error:
             raise InputError(str(file), "", f"cannot be read: {error}") from None
+
+
+@mutant("session-outlives-load")
+class SessionOutlivesLoad(CheckpointStage):
+    def session(self, old: Session, cache: Cache) -> Session:
+        return old

@@ -272,7 +272,12 @@ def round_trip(trace: Trace) -> Iterator[Finding]:
 
 
 def _decodes_with_them(code: str, trace: Trace) -> Iterator[Finding]:
-    """A plain pass of the engine that loaded, from its hidden states and the loaded parameters."""
+    """Passes of the engine that loaded, from its hidden states and the loaded parameters."""
+    if trace.has("checkpoint.loader_heads", "checkpoint.frontier.heads"):
+        last = trace["checkpoint.loader_heads"][:, -1]
+        message = "behind a load a generation begins with other heads than a plain pass has"
+        shown, axes = trace["checkpoint.frontier.heads"], ("head", "token")
+        yield from close(code, message, last, shown, axes, trace.tolerance)
     names = ["weight", "bias", "lm_head"]
     if trace.coordinate.model.projection == "independent":
         names.append("projection")
@@ -365,4 +370,34 @@ def runs_no_code(trace: Trace) -> Iterator[Finding]:
     code = "CHECKPOINT.RUNS_NO_CODE"
     if trace["checkpoint.executed"]:
         yield Finding(code, f"what a file holds was run: {_what(trace)}", {}, False, True)
-    yield from _must_refuse(code, trace)
+    # The rest of such a folder is lawful, so whoever leaves the pickle alone may load it.
+    if not trace["checkpoint.fault"].get("beside"):
+        yield from _must_refuse(code, trace)
+
+
+_SESSION = ("checkpoint.session_kv", "checkpoint.loader_kv")
+
+
+@oracle(
+    "CHECKPOINT.SESSION",
+    *_SESSION,
+    instead=("checkpoint.before.kv", "checkpoint.after.kv"),
+    applies=lambda trace: (
+        trace.coordinate.release is not None
+        and (_refused(trace) if trace.has(*_FAULT) else _trains_backbone(trace))
+    ),
+)
+def session(trace: Trace) -> Iterator[Finding]:
+    """Clause A10. On an unchanged base the rows of old are those of the new, and prove nothing."""
+    code = "CHECKPOINT.SESSION"
+    if trace.has(*_FAULT):
+        message = f"the session is another behind a refusal: {_what(trace)}"
+        before, after = (trace[f"checkpoint.{when}.kv"] for when in ("before", "after"))
+        yield from equal(code, message, before, after, _ROWS)
+        return
+    shown, plain = (trace[name] for name in _SESSION)
+    message = "behind a load the cache shows rows that are not of the model that was loaded"
+    yield from close(code, message, plain[..., : shown.shape[-2], :], shown, _ROWS, trace.tolerance)
+
+
+_ROWS = ("layer", "key_or_value", "kv_head", "cache_row", "channel")

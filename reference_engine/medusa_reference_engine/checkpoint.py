@@ -17,9 +17,10 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from medusa_reference_engine.decoder import Decoder
+from medusa_reference_engine.decoder import Cache, Decoder
 from medusa_reference_engine.heads import HeadTensors
 from medusa_reference_engine.learner import Learner, Weights, with_adapter
+from medusa_reference_engine.round import Session
 from medusa_reference_engine.weights import adapter_shapes, opened, shown
 from medusa_spec.coordinate import Release, Variant
 from medusa_spec.documents import parse_json, read_text
@@ -76,7 +77,7 @@ class Restored:
 
 
 class CheckpointStage:
-    """Clauses A1 to A9."""
+    """Clauses A1 to A10."""
 
     def save(
         self, folder: Path, release: Release, heads: HeadTensors, decoder: Decoder, origin: Origin
@@ -116,6 +117,10 @@ class CheckpointStage:
         weights = {name: weight.to(held.bias) for name, weight in weights.items()}
         weights["lm_head.weight"] = decoder.lm_head.weight.detach()
         return Restored(decoder, held.filled(weights), from_here, config)
+
+    def session(self, old: Session, cache: Cache) -> Session:
+        """Clause A10: behind a load a generation begins anew, in a cache that is empty."""
+        return Session(cache)
 
     def own_variant(self, release: Release, origin: Origin) -> None:
         """Clause A6: heads stand on the backbone that they were trained with, or on none."""

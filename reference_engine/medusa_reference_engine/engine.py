@@ -191,7 +191,7 @@ class ReferenceEngine:
         found = self._checkpoint.load(Path(folder), release, self._model.held, self._origin)
         self._model = Model(found.decoder, self._heads.load(found.heads), self._heads)
         self._origin, self._learner = found.origin, None
-        self._session = Session(self._cache(self.capacity))
+        self._session = self._checkpoint.session(self._session, self._cache(self.capacity))
         return LoadedCheckpoint(_state(self._model.held), found.identity)
 
     def compile_tree(

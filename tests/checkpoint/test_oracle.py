@@ -17,7 +17,7 @@ CODES = [invariant.code for invariant in of_contract("checkpoint")]
 A = dict(zip((i.clause for i in of_contract("checkpoint")), CODES, strict=True))
 ALL = {*CODES}
 
-FAULTS = [code for code in CODES if code != A["A7"]]
+FAULTS = [code for code in CODES if code not in (A["A7"], A["A10"])]
 """Rules of which something is broken on purpose; a round trip is of a lawful one."""
 
 # A clause, a lawful checkpoint, and what makes it wrong.
@@ -32,6 +32,7 @@ CASES: dict[str, tuple[str, Corruption]] = {
         "medusa-1",
         lambda by, t: {"loaded.bias": by.nudged(t["checkpoint.loaded.bias"], 2, 1, 7)},
     ),
+    "A10": ("medusa-2", lambda by, t: {"session_kv": t["checkpoint.session_kv"] + 1e-6}),
 }
 
 
@@ -60,7 +61,7 @@ def test_oracle_of_broken_checkpoints(code: str, broken: Any, prove: Any, by: An
 def test_a_fault_is_judged_by_the_rule_that_it_breaks_and_by_those_of_all_refusals(
     broken: Any, by: Any
 ) -> None:
-    everywhere = {A["A8"]}
+    everywhere = {A["A8"], A["A10"]}
     for code in FAULTS:
         planted = False if code == A["A9"] else None
         # That it is refused without its backbone does not say that it works with it.
@@ -81,7 +82,9 @@ class TestBackbone:
             assert by.codes(trace, loader_logits=other[:, :-1]) == {A["A6"]}
 
     def test_medusa_1_needs_none(self, saved: Any, by: Any) -> None:
-        assert by.executed(saved()) == ALL - {A[clause] for clause in ("A4", "A6", "A8", "A9")}
+        assert by.executed(saved()) == ALL - {
+            A[clause] for clause in ("A4", "A6", "A8", "A9", "A10")
+        }
 
     def test_without_different_logits_nothing_is_proved(self, saved: Any, by: Any) -> None:
         trace = saved("medusa-2")
@@ -201,6 +204,7 @@ class TestRefusals:
             {
                 "checkpoint.refused": "not today",
                 **by.names("restored", "identity", "loader_logits", "saver_logits"),
+                **by.names("loader_kv", "session_kv"),
                 **by.names(*(f"loaded.{p}" for p in ("weight", "bias", "lm_head", "projection"))),
             },
         )
@@ -230,6 +234,7 @@ class TestRefusals:
 
     def test_without_the_heads_nothing_is_proved(self, broken: Any, by: Any) -> None:
         trace = broken(A["A8"])
+        trace = by.changed(trace, by.names("before.kv", "after.kv"))
         assert by.executed(trace) == {A["A8"]}
         assert by.executed(trace, "before.logits", "after.logits") == {A["A8"]}
         assert by.executed(trace, "after.head_logits") == set()
@@ -241,7 +246,53 @@ class TestRefusals:
         assert by.codes(alike, refused=None) == {A["A8"]}
 
 
+class TestSession:
+    def test_behind_a_load_rows_are_new_or_gone(self, saved: Any, by: Any) -> None:
+        trace = saved("medusa-2")
+        rows = trace["checkpoint.session_kv"]
+        assert by.codes(trace, session_kv=rows[..., :0, :]) == set()
+        wrong = rows.copy()
+        wrong[1, 0, 0, 1, 3] += 1e-6
+        (finding,) = judge(by.changed(trace, {"checkpoint.session_kv": wrong})).findings
+        assert finding.code == A["A10"]
+        assert finding.where == {
+            **{"layer": 1, "key_or_value": 0, "kv_head": 0, "cache_row": 1, "channel": 3}
+        }
+        # More rows than the prefix had are of no prefix.
+        longer = np.concatenate([trace["checkpoint.loader_kv"]] * 2, axis=3)
+        assert by.codes(trace, session_kv=longer) == {A["A10"]}
+
+    def test_on_an_unchanged_base_nothing_is_proved(self, saved: Any, by: Any) -> None:
+        rows = np.zeros((2, 2, 1, 5, 8))
+        given = {"checkpoint.session_kv": rows, "checkpoint.loader_kv": rows + 1}
+        assert A["A10"] not in by.executed(by.changed(saved(), given))
+
+    def test_behind_a_refusal_it_is_what_it_was(self, broken: Any, by: Any) -> None:
+        trace = broken(A["A1"])
+        rows = trace["checkpoint.after.kv"]
+        assert by.codes(trace, **{"after.kv": rows[..., :0, :]}) == {A["A10"]}
+        assert by.codes(trace, **{"after.kv": by.nudged(rows, 0, 1, 0, 4, 7)}) == {A["A10"]}
+        assert A["A10"] not in by.executed(trace, "after.kv")
+        # What was loaded is not the engine that it was, and A1 says so.
+        assert by.codes(trace, refused=None, **{"after.kv": rows + 1}) == {A["A1"]}
+
+
+class TestFrontier:
+    def test_a_generation_begins_with_what_was_loaded(self, saved: Any, by: Any) -> None:
+        trace = by.changed(saved(), by.names("loader_hidden"))
+        heads = np.random.default_rng(7).normal(size=(3, 5, 48))
+        shown = {"loader_heads": heads, "frontier.heads": heads[:, 4].copy()}
+        assert by.codes(trace, **shown) == set()
+        assert by.codes(trace, **shown | {"frontier.heads": heads[:, 3]}) == {A["A7"]}
+
+
 class TestCode:
+    def test_who_leaves_a_pickle_alone_may_load_the_rest(self, broken: Any, by: Any) -> None:
+        trace = broken(A["A9"], executed=False)
+        fault = trace["checkpoint.fault"] | {"beside": True}
+        assert by.codes(trace, fault=fault, refused=None) == set()
+        assert by.codes(trace, fault=fault, refused=None, executed=True) == {A["A9"]}
+
     def test_what_was_run_was_run_whatever_was_said(self, broken: Any, by: Any) -> None:
         trace = broken(A["A9"], executed=True)
         (finding,) = judge(trace).findings

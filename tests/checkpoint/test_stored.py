@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from medusa_conformance.stored import (
+    ABSENT,
     Stored,
     listed,
     read_config,
@@ -159,8 +160,9 @@ def test_a_dot_leads_into_an_object() -> None:
     assert field_of(None, "heads") is None
     kept = {"heads": 3, "medusa": {"base": "b", "of": {"dtype": "float16"}}}
     assert with_field(config, "medusa.of.dtype", "float16") == kept
-    assert with_field(config, "medusa.base", None)["medusa"] == {"of": {"dtype": "float32"}}
-    assert with_field(config, "heads", None) == {"medusa": config["medusa"]}
+    assert with_field(config, "medusa.base", None)["medusa"]["base"] is None
+    assert with_field(config, "medusa.base", ABSENT)["medusa"] == {"of": {"dtype": "float32"}}
+    assert with_field(config, "heads", ABSENT) == {"medusa": config["medusa"]}
     assert with_field(config, "blocks", 2)["blocks"] == 2
     # The config itself is as it was.
     assert config["heads"] == 3

@@ -28,6 +28,7 @@ COUNT = "dtypes of every array, and every shape but for the number of published 
 OWN = "shapes and dtypes of every array that the original has"
 STAGED = "shapes and dtypes of every array, of a backbone's loss where it trains"
 PATHS = "dtypes of every array, and every shape but for the number of paths"
+SESSION = "dtypes of every array, and every shape but for the rows of a session"
 BITS = "every array, to the bit"
 ROOM = "every array, to the bit, while a row of the cache is free"
 DOCUMENT = "schema-validity of the document, and the shape of the admitted rows"
@@ -49,13 +50,14 @@ GROWING = {
     "round.fresh_kv": 3,
     "chain.plain_heads": 1,
     "search.weights": 0,
+    "checkpoint.session_kv": 3,
     **{
         f"{name}.{part}": 0
         for name in ("generation", "chain", "fresh", "rounds")
         for part in ("tokens", "published", "frontiers", "plain_logits")
     },
 }
-"""The axis of each array that is as long as there are published tokens, rounds, or paths."""
+"""The axis of each array that is as long as there are published tokens, rounds, paths, or rows."""
 
 ENOUGH = 2
 """Coordinates on which a mutant differs, after which no other is looked at."""
@@ -150,13 +152,13 @@ def check_arrays(preserves: str, ours: Trace, theirs: Trace) -> None:
         assert fixed_shape(name, ours.arrays[name]) == fixed_shape(name, theirs.arrays[name]), name
     first = next((name for name in changed if name in theirs.arrays), None)
     whole_generation = "generation.asked" in ours.arrays
-    if first is not None and preserves not in (COUNT, PATHS) and not whole_generation:
+    if first is not None and preserves not in (COUNT, PATHS, SESSION) and not whole_generation:
         # The stage's own answer; only what follows from it has another length.
         assert ours.arrays[first].shape == theirs.arrays[first].shape, first
 
 
 def lengths(trace: Trace) -> dict[str, int]:
-    """How many tokens were published, rounds taken, or paths admitted."""
+    """How many tokens were published, rounds taken, paths admitted, or rows kept."""
     arrays = trace.arrays
     return {name: arrays[name].shape[axis] for name, axis in GROWING.items() if name in arrays}
 
@@ -182,7 +184,7 @@ def check_admission(preserves: str, ours: Trace, theirs: Trace) -> None:
 
 
 CHECKS: Mapping[str, Callable[[str, Trace, Trace], None]] = {
-    **dict.fromkeys((SHAPES, COUNT, PATHS, OWN, STAGED, BITS, ROOM), check_arrays),
+    **dict.fromkeys((SHAPES, COUNT, PATHS, SESSION, OWN, STAGED, BITS, ROOM), check_arrays),
     **dict.fromkeys((DOCUMENT, PROBABLE, ROWS, FREE), check_admission),
 }
 
