@@ -273,11 +273,11 @@ def round_trip(trace: Trace) -> Iterator[Finding]:
 
 def _decodes_with_them(code: str, trace: Trace) -> Iterator[Finding]:
     """Passes of the engine that loaded, from its hidden states and the loaded parameters."""
-    if trace.has("checkpoint.loader_heads", "checkpoint.frontier.heads"):
-        last = trace["checkpoint.loader_heads"][:, -1]
-        message = "behind a load a generation begins with other heads than a plain pass has"
-        shown, axes = trace["checkpoint.frontier.heads"], ("head", "token")
-        yield from close(code, message, last, shown, axes, trace.tolerance)
+    for part, plain, axes in _BEGINS:
+        if trace.has(f"checkpoint.{plain}", f"checkpoint.frontier.{part}"):
+            last, shown = trace[f"checkpoint.{plain}"], trace[f"checkpoint.frontier.{part}"]
+            message = f"behind a load a generation begins with another {part} than a plain pass has"
+            yield from close(code, message, last[..., -1, :], shown, axes, trace.tolerance)
     names = ["weight", "bias", "lm_head"]
     if trace.coordinate.model.projection == "independent":
         names.append("projection")
@@ -295,6 +295,10 @@ def _decodes_with_them(code: str, trace: Trace) -> Iterator[Finding]:
         _PASSES["head_logits"],
         trace.tolerance,
     )
+
+
+_BEGINS = (("target", "loader_logits", ("token",)), ("heads", "loader_heads", ("head", "token")))
+"""Each part of a frontier, the plain logits of which it is the last row, and its axes."""
 
 
 def _pairs(trace: Trace) -> Iterator[tuple[str, Array, Array]]:

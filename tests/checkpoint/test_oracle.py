@@ -284,6 +284,10 @@ class TestFrontier:
         shown = {"loader_heads": heads, "frontier.heads": heads[:, 4].copy()}
         assert by.codes(trace, **shown) == set()
         assert by.codes(trace, **shown | {"frontier.heads": heads[:, 3]}) == {A["A7"]}
+        trained = saved("medusa-2")
+        logits = trained["checkpoint.loader_logits"]
+        assert by.codes(trained, **{"frontier.target": logits[4].copy()}) == set()
+        assert by.codes(trained, **{"frontier.target": logits[0]}) == {A["A7"]}
 
 
 class TestCode:

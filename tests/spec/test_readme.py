@@ -34,6 +34,7 @@ OPTIONAL = {
     *(f"checkpoint.loaded.{name}" for name in ("bias", "lm_head", "projection")),
     *(f"checkpoint.{name}" for name in ("identity", "saver_logits", "loader_logits")),
     *(f"checkpoint.{name}" for name in ("loader_hidden", "loader_heads")),
+    *(f"checkpoint.frontier.{name}" for name in ("target", "heads")),
     *(f"checkpoint.{when}.{of}" for when in WHEN for of in ("logits", "head_logits")),
     *(f"refusal.{name}" for name in ("before", "after", "length_before", "length_after")),
 }

@@ -45,7 +45,7 @@ def test_the_smoke_run_learns(tmp_path: Path) -> None:
     assert document == json.loads((tmp_path / "trained" / "report.json").read_text("utf-8"))
     assert document["command"] == "medusa-oracles train trained --smoke --seed 0"
     assert document["verdict"] == "pass"
-    assert len(document["rules"]) == 4
+    assert len(document["rules"]) == 5
 
     for row in document["heads"]:
         for text in ("training", "held_out"):
@@ -72,8 +72,8 @@ def test_a_person_sees_losses_rounds_and_the_verdict(small: None, tmp_path: Path
         mean = row["published"] / row["rounds"]
         figures = (row["heads"], row["prompts"], row["rounds"], row["published"], f"{mean:.2f}")
         assert list(map(str, figures)) in [line.split() for line in lines]
-    assert any(line.startswith("PASS  4 of 4 rules hold") for line in lines)
-    assert f"wrote {folder}: checkpoint, " in done.output
+    assert any(line.startswith("PASS  5 of 5 rules hold") for line in lines)
+    assert f"wrote {folder}: checkpoint, heads, " in done.output
     assert "measured here: " in lines[-1]
     assert ", seed 7, " in lines[-1]
 
@@ -84,7 +84,7 @@ def test_another_output_is_exit_one_and_says_where(
     monkeypatch.setattr(training_run.run, "plain", lambda *given: [(256,) * 10] * 2)
     done = call(tmp_path / "trained", "--smoke")
     assert done.return_value == 1
-    assert "FAIL  2 of 4 rules hold" in done.output
+    assert "FAIL  3 of 5 rules hold" in done.output
     line = "broken: greedy rounds of trained heads publish what plain greedy decoding does: "
     assert f"{line}prompt 0, byte 0: expected 256, published " in done.output
     json_ = call(tmp_path / "other", "--smoke", "--json")

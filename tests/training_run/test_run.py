@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from medusa_reference_engine import ReferenceEngine
 from medusa_reference_engine.training_run import Recipe, report, run, train
@@ -19,7 +21,7 @@ from medusa_reference_engine.training_run.decoding import GREEDY, difference
 from medusa_reference_engine.weights import load_checkpoint
 from medusa_spec.documents import schema_errors
 
-FILES = {"accuracy.csv", "checkpoint", "report.json", "report.md"}
+FILES = {"accuracy.csv", "checkpoint", "heads", "report.json", "report.md"}
 
 
 def quiet(*_: Any) -> None:
@@ -97,6 +99,39 @@ def test_the_checkpoint_decodes_as_plain_greedy_decoding_does(ran: Any, tiny: Re
     decoded = engine.generate(tokens[:-8], 8, paths, 10, GREEDY, None)
     assert list(decoded.tokens) == tokens[-8:]
     assert engine.forward(tokens).head_logits.shape[0] == tiny.heads
+
+
+def test_the_heads_alone_say_what_they_stand_on(ran: Any, tiny: Recipe) -> None:
+    folder = ran.folder / "heads"
+    assert {file.name for file in folder.iterdir()} == {
+        "medusa_config.json",
+        "medusa_heads.safetensors",
+    }
+    said = json.loads((folder / "medusa_config.json").read_text("utf-8"))
+    model = (ran.folder / "checkpoint" / "model.safetensors").read_bytes()
+    assert said["base"] == "checkpoint/model.safetensors"
+    assert said["base_revision"] == hashlib.sha256(model).hexdigest()
+    assert (said["heads"], said["variant"], said["dtype"]) == (tiny.heads, "medusa-1", "float32")
+    inside = load_file(ran.folder / "checkpoint" / "model.safetensors")
+    alone = load_file(folder / "medusa_heads.safetensors")
+    assert alone.keys() == {name for name in inside if name.startswith("medusa_head.")}
+    assert all(torch.equal(alone[name], inside[name]) for name in alone)
+
+
+def test_heads_that_are_others_in_their_own_folder_fail(
+    tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = run.save_heads
+
+    def spoil(folder: Path, recipe: Recipe, weights: Any, model: Path) -> Any:
+        bias = {n: w + 1 for n, w in weights.items() if n.endswith("linear.bias")}
+        return honest(folder, recipe, weights | bias, model)
+
+    monkeypatch.setattr(run, "save_heads", spoil)
+    document = train(tmp_path / "trained", replace(tiny, backbone_steps=1), 0, "", quiet)
+    (broken,) = [entry for entry in document["rules"] if not entry["holds"]]
+    assert broken["rule"].startswith("the heads' own folder")
+    assert broken["observed"] == "their bias is another"
 
 
 def test_a_seed_gives_the_same_run(ran: Any, tiny: Recipe, tmp_path: Path) -> None:

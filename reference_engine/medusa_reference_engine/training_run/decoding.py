@@ -48,13 +48,15 @@ class Difference:
         )
 
 
-def engine_of(recipe: Recipe, weights: Mapping[str, Tensor]) -> ReferenceEngine:
+def engine_of(
+    recipe: Recipe, weights: Mapping[str, Tensor], dtype: torch.dtype = torch.float64
+) -> ReferenceEngine:
     """An engine with the decoder and the heads among `weights`.
 
-    In float64, where a tree pass and a plain one, which sum in another order, choose alike; in
-    float32 they may differ where two logits nearly tie.
+    In float64 a tree pass and a plain one, which sum in another order, choose alike; in float32,
+    in which training was, they may differ where two logits nearly tie.
     """
-    decoder = loaded(recipe.shape, weights, torch.float64)
+    decoder = loaded(recipe.shape, weights, dtype)
     return ReferenceEngine(decoder, head_state(recipe.shape, weights), recipe.capacity)
 
 

@@ -69,8 +69,13 @@ def decoding_rows(trained: Sequence[Decoded], untrained: Sequence[Decoded]) -> l
     return rows
 
 
-def rules(digests: Mapping[str, str], continued: Continued) -> list[dict[str, Any]]:
-    """What must hold of any run, however well it learnt, and what is observed otherwise."""
+def rules(
+    digests: Mapping[str, str], continued: Continued, reloaded_heads: str | None
+) -> list[dict[str, Any]]:
+    """What must hold of any run, however well it learnt, and what is observed otherwise.
+
+    `reloaded_heads` is what the heads' own folder gave otherwise than they were trained.
+    """
     trained, untrained, reloaded = (
         [one.tokens for one in decoded]
         for decoded in (continued.trained, continued.untrained, continued.reloaded)
@@ -87,6 +92,7 @@ def rules(digests: Mapping[str, str], continued: Continued) -> list[dict[str, An
             continued.plain, untrained
         ),
         "the checkpoint, loaded again, decodes the same": difference(trained, reloaded),
+        "the heads' own folder, loaded over untrained ones, gives the trained ones": reloaded_heads,
     }
     return [
         {"rule": rule, "holds": found is None, "observed": found and str(found)}

@@ -31,7 +31,7 @@ from medusa_reference_engine.training_run.heads import (
     train_heads,
 )
 from medusa_reference_engine.training_run.recipe import Recipe
-from medusa_reference_engine.training_run.saving import save
+from medusa_reference_engine.training_run.saving import heads_differ, save, save_heads
 from medusa_reference_engine.training_run.surroundings import (
     Clock,
     Progress,
@@ -89,6 +89,9 @@ def train(
         learnt = learn(recipe, corpus, seed, clock)
         checkpoint = place / "checkpoint"
         save(checkpoint, recipe, learnt.trained)
+        heads = place / "heads"
+        release = save_heads(heads, recipe, learnt.trained, checkpoint)
+        reloaded = heads_differ(heads, recipe, learnt.trained, learnt.untrained, release)
         continued = continue_all(recipe, corpus.prompts, seed, learnt, checkpoint, clock)
         digests = {
             "before": backbone_digest(learnt.untrained),
@@ -100,7 +103,7 @@ def train(
             corpus,
             report.head_rows(learnt.blank, learnt.start, learnt.end),
             report.decoding_rows(continued.trained, continued.untrained),
-            report.rules(digests, continued),
+            report.rules(digests, continued, reloaded),
             {
                 "command": command,
                 "seed": seed,

@@ -1,20 +1,27 @@
-"""The checkpoint: a Hugging Face LLaMA folder with the heads beside the base's tensors."""
+"""What a run leaves to load: a model with its heads inside, and the heads alone, by contract."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from medusa_reference_engine.training_run.decoding import engine_of
 from medusa_reference_engine.training_run.recipe import Recipe
-from medusa_reference_engine.weights import FIXED, SIZES
+from medusa_reference_engine.weights import FIXED, SIZES, head_state
+from medusa_spec.coordinate import Release
+
+MODEL = "model.safetensors"
 
 
 def save(folder: Path, recipe: Recipe, weights: Mapping[str, Tensor]) -> None:
-    """Write `config.json` and `model.safetensors`, which `from_checkpoint` reads."""
+    """A LLaMA folder, `config.json` and `model.safetensors`, which `from_checkpoint` reads."""
     folder.mkdir()
     shape = recipe.shape
     config = {
@@ -30,4 +37,33 @@ def save(folder: Path, recipe: Recipe, weights: Mapping[str, Tensor]) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
     tensors = {name: weight.detach().contiguous() for name, weight in weights.items()}
     # The entry that the usual loaders of such folders ask for.
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    save_file(tensors, folder / MODEL, {"format": "pt"})
+
+
+def save_heads(folder: Path, recipe: Recipe, weights: Mapping[str, Tensor], model: Path) -> Release:
+    """The heads alone, as chapter `checkpoint` asks; `model` is the folder of what they stand on.
+
+    Its file is named by the SHA-256 of its bytes, since no other revision says which it is.
+    """
+    digest = hashlib.sha256((model / MODEL).read_bytes()).hexdigest()
+    release = Release(f"{model.name}/{MODEL}", digest, "bytes", "medusa-1")
+    folder.mkdir()
+    engine_of(recipe, weights, torch.float32).save_checkpoint(folder, release, None)
+    return release
+
+
+def heads_differ(
+    folder: Path,
+    recipe: Recipe,
+    weights: Mapping[str, Tensor],
+    untrained: Mapping[str, Tensor],
+    release: Release,
+) -> str | None:
+    """Load heads into an engine with untrained ones; the first part that is not the trained one."""
+    engine = engine_of(recipe, untrained, torch.float32)
+    state = engine.load_checkpoint(folder, release).state
+    wanted = head_state(recipe.shape, weights)
+    for part in ("weight", "bias", "projection"):
+        if not np.array_equal(getattr(state, part), getattr(wanted, part)):
+            return f"their {part} is another"
+    return None
