@@ -1,13 +1,16 @@
-"""`nvidia-modelopt`: the heads that `convert` adds to a transformers model, and their labels."""
+"""`nvidia-modelopt`: the heads that `convert` adds to a model, their labels, and checkpoints."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from medusa_conformance.adapters.head_modules import run_heads
+from medusa_conformance.adapters.head_modules import load_heads, run_heads, state_of
 from medusa_conformance.adapters.package_llama import decoder
 from medusa_spec.coordinate import Coordinate
+from medusa_spec.errors import Unsupported
 
 IGNORED = -100
 
@@ -17,10 +20,15 @@ class Engine:
 
     name = "nvidia-modelopt"
     version = "0.47.0"
+    dialect: Mapping[str, Any] = {
+        "refusals": "any-error",
+        "reasons": {"refusals": "transformers raises whatever the file's reader does"},
+    }
 
     def __init__(self, coordinate: Coordinate, capacity: int) -> None:
         self.torch = importlib.import_module("torch")
         self.coordinate, self.capacity = coordinate, capacity
+        self.loaded: Any = None
 
     def model(self, heads: int) -> Any:
         """The converted model."""
@@ -51,6 +59,36 @@ class Engine:
             "coverage": (labels != IGNORED).sum((1, 2)),
             "masked_coverage": counted.sum((1, 2)),
         }
+
+    def save_checkpoint(self, folder: Path, release: Any, state: Any) -> dict[str, Any]:
+        """`save_pretrained`, as the package enables it: the whole model, its heads among it."""
+        if release.variant != "medusa-1":
+            raise Unsupported("this adapter does not train the backbone")
+        model = self.loaded or self.model(self.coordinate.heads)
+        if state is not None:
+            load_heads(model.medusa_heads, state)
+        self.enabled()
+        model.save_pretrained(folder)
+        fields = {"heads": "medusa.num_medusa_heads", "blocks": "medusa.num_medusa_layers"}
+        return {
+            "config": "config.json",
+            "fields": fields | {"dtype": "dtype"},
+            "heads": [file.name for file in sorted(folder.glob("*.safetensors"))],
+            "backbone": [],
+        }
+
+    def load_checkpoint(self, folder: Path, release: Any) -> dict[str, Any]:
+        """`from_pretrained`; the package asks for no base, revision or tokenizer."""
+        if not (folder / "config.json").exists():
+            raise Unsupported("without a config a model of seven billion parameters is made")
+        self.loaded = self.enabled().from_pretrained(folder, dtype=self.torch.float64)
+        blocks = self.coordinate.model.head_blocks
+        return {"state": state_of(self.loaded.medusa_heads, blocks)}
+
+    def enabled(self) -> Any:
+        """A transformers class that saves and restores what `convert` added."""
+        importlib.import_module("modelopt.torch.opt").enable_huggingface_checkpointing()
+        return importlib.import_module("transformers").LlamaForCausalLM
 
     def labels(self, model: Any, tokens: Any, owned: Any) -> Any:
         """Labels `[K, B, S]` as the loss sees them; a row that it does not see has none."""
