@@ -82,6 +82,7 @@ def lawful(
         arrays["checkpoint.loader_kv"] = rows
         # Two rows of the session are left, and they are those of the new model.
         arrays["checkpoint.session_kv"] = rows[..., :2, :].copy()
+        arrays["checkpoint.began_kv"] = generator.normal(size=rows.shape)
     words = {
         "base": BASE,
         "base_revision": REVISION,

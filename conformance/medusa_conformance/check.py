@@ -60,7 +60,8 @@ def line_for(guard: Guarded, coordinate: Coordinate) -> Line:
     """One coordinate of a remote engine, under the tolerances and the policy that it declares."""
     dialect = guard.dialect
     tolerances = medusa_manifests.tolerances(dialect.dtype)
-    return Line(fixed_policy(coordinate, dialect), guard, *tolerances, dialect=dialect)
+    planned = fixed_policy(coordinate, dialect)
+    return Line(planned, guard, *tolerances, dialect=dialect, dtype=dialect.dtype)
 
 
 def check(

@@ -24,10 +24,17 @@ from medusa_conformance.isolation import Missing
 from medusa_conformance.refusal import answered
 from medusa_conformance.rounds import present
 from medusa_conformance.stored import listed, read_config
-from medusa_spec.arrays import Array, FloatArray
+from medusa_spec.arrays import Array, DType, FloatArray
 from medusa_spec.coordinate import Coordinate, Projection, Release
 from medusa_spec.errors import Unsupported
-from medusa_spec.stages import Forward, HeadState, LoadedCheckpoint, SavedCheckpoint, arrays_of
+from medusa_spec.stages import (
+    IDENTITY,
+    Forward,
+    HeadState,
+    LoadedCheckpoint,
+    SavedCheckpoint,
+    arrays_of,
+)
 from medusa_spec.trace import Trace
 
 if TYPE_CHECKING:
@@ -78,7 +85,7 @@ def checkpoint(line: Line) -> Iterator[Trace]:
         # a third adds nothing to the second.
         loader = loader or line.engine()
         if not written.changed:
-            other = different_heads(line.coordinate, 6)
+            other = different_heads(line.coordinate, line.dtype, 6)
             save(loader, room / "other", release, other)
             answered(line, partial(loader.load_checkpoint, room / "other", release))
         answered(line, partial(loader.load_checkpoint, written.folder, release))
@@ -92,7 +99,7 @@ def checkpoint(line: Line) -> Iterator[Trace]:
 def saved(line: Line, release: Release, folder: Path) -> tuple[Written, Forward | None]:
     """A checkpoint, and a plain pass of the engine that saved it."""
     coordinate, saver = line.coordinate, line.engine()
-    given = saved_heads(saver, coordinate, release)
+    given = saved_heads(line, saver, release)
     answer = save(saver, folder, release, given)
     before = passed(saver, coordinate)
     held = before.state if given is None and before is not None else given
@@ -122,23 +129,25 @@ def loaded(
     """What an engine loads of a lawful checkpoint, decodes with, and saves again."""
     arrays, documents = of_files(written)
     began = begin(loader, line.coordinate)
+    rows = visible(loader) if began else None
     found, refused = answered(line, partial(loader.load_checkpoint, written.folder, release))
     documents["checkpoint.refused"] = refused
     if found is None:
         return line.trace(arrays, documents)
-    shown = {"session_kv": visible(loader)} if began else {}
+    shown = {"began_kv": rows, "session_kv": visible(loader)} if began else {}
     after = passed(loader, line.coordinate)
     arrays |= loaded_arrays(found, after)
     if after is not None:
         shown |= {"loader_hidden": after.hidden, "loader_heads": after.head_logits}
-        if written.changed:
-            shown["loader_kv"] = after.kv
-            if before is not None:
-                shown |= {"saver_logits": before.logits, "loader_logits": after.logits}
-    arrays |= present("checkpoint", **shown)
+        if written.changed and before is not None:
+            shown |= {"saver_logits": before.logits, "loader_logits": after.logits}
     if loader.has("prefill"):
         frontier = loader.prefill(line.coordinate.prefix)
         arrays |= present("checkpoint.frontier", target=frontier.target, heads=frontier.heads)
+        if began:
+            # By the same request as the rows before the load: what is the same to the bit is kept.
+            shown["loader_kv"] = visible(loader)
+    arrays |= present("checkpoint", **shown)
     if found.identity is not None:
         documents["checkpoint.identity"] = dict(found.identity)
     save(loader, again, release, None)
@@ -177,7 +186,13 @@ def broken(
         arrays.update(present(f"checkpoint.{when}", **shown))
 
     look("before")
-    _, refused = answered(line, partial(loader.load_checkpoint, folder, release))
+    try:
+        _, refused = answered(line, partial(loader.load_checkpoint, folder, release))
+    except Incident as incident:
+        # The folder has another name each time, and says nothing of what is broken in it.
+        said = incident.text.replace(f"{folder}", "FOLDER")
+        text = f"{said}, where {fault.what}; what cannot be loaded is to be Refused"
+        raise Incident(incident.kind, incident.stage, text, incident.asked) from None
     documents: dict[str, Any] = {
         "checkpoint.fault": {
             "breaks": fault.breaks,
@@ -222,8 +237,9 @@ def saved_by(
     line: Line, theirs: Coordinate, release: Release, folder: Path
 ) -> tuple[SavedCheckpoint, Path]:
     """What an engine made for another coordinate saves."""
-    saver = replace(line, coordinate=theirs).engine()
-    return save(saver, folder, release, saved_heads(saver, theirs, release)), folder
+    other = replace(line, coordinate=theirs)
+    saver = other.engine()
+    return save(saver, folder, release, saved_heads(other, saver, release)), folder
 
 
 def transplanted(
@@ -244,11 +260,11 @@ def transplanted(
     yield broken(line, line.engine(), release, folder, fault)
 
 
-def saved_heads(engine: Engine, coordinate: Coordinate, release: Release) -> HeadState | None:
+def saved_heads(line: Line, engine: Engine, release: Release) -> HeadState | None:
     """Heads for an engine to save; `None` for those that it has just trained with its backbone."""
     if release.variant == "medusa-1":
-        return different_heads(coordinate)
-    training = coordinate.training
+        return different_heads(line.coordinate, line.dtype)
+    training = line.coordinate.training
     if training is None:
         raise Unsupported("a backbone that no training of the coordinate changed")
     for step in range(training.steps):
@@ -256,15 +272,24 @@ def saved_heads(engine: Engine, coordinate: Coordinate, release: Release) -> Hea
     return None
 
 
-def different_heads(coordinate: Coordinate, draw: int = 5) -> HeadState:
-    """Heads of which all tensors differ, of values that even a bfloat16 holds exactly.
+BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
+"""Significant bits of each dtype."""
+
+
+def different_heads(coordinate: Coordinate, dtype: DType, draw: int = 5) -> HeadState:
+    """Heads of which all tensors differ, of values that need every bit of a dtype, and no other.
 
     Of another `draw` all are others.
     """
     generator = np.random.default_rng([coordinate.policy.seed, coordinate.heads, draw])
+    most = 2 ** BITS[dtype]
 
     def drawn(*size: int) -> FloatArray:
-        return generator.integers(-127, 128, size) / 64
+        # Odd, so that without its last bit it is another value. A power of two keeps a head's sums
+        # of the size of what it reads: greater ones round by more than is granted.
+        odd = generator.integers(most // 4, most // 2, size) * 2 + 1
+        values: FloatArray = generator.choice((-1.0, 1.0), size) * odd / most
+        return values * 2.0 ** -np.ceil(np.log2(size[-1]))
 
     return heads_of(coordinate, drawn, drawn)
 
@@ -278,6 +303,13 @@ def save(
     for name in ("config", "fields", "heads", "backbone"):
         if getattr(answer, name) is None:
             raise Incident("rubbish", "save_checkpoint", f"no {name} was answered")
+    for name in ("heads", "backbone"):
+        if isinstance(getattr(answer, name), str):
+            raise Incident("rubbish", "save_checkpoint", f"{name} is one string, and no list")
+    for word in answer.fields:
+        if word not in IDENTITY:
+            text = f"fields has {word!r}, which is no word of {', '.join(IDENTITY)}"
+            raise Incident("rubbish", "save_checkpoint", text)
     for name in (answer.config, *answer.heads, *answer.backbone):
         inside = not Path(name).is_absolute() and ".." not in Path(name).parts
         if not inside or not (folder / name).is_file():

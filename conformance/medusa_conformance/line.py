@@ -46,7 +46,7 @@ from medusa_conformance.unlawful import unlawful_commit, unlawful_logits, unlawf
 from medusa_oracles.posterior import derive_selection
 from medusa_oracles.proposal import derive_proposal, derive_table
 from medusa_oracles.tree import gather_rows, tree_of
-from medusa_spec.arrays import Array
+from medusa_spec.arrays import Array, DType
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.dialect import CANONICAL, Dialect
 from medusa_spec.errors import Refused, Unsupported, one_line
@@ -76,7 +76,8 @@ class Crash:
 class Line:
     """One coordinate, an engine factory, and the tolerances to judge by.
 
-    `record` counts what the engine was asked, `dialect` is what it declares.
+    `record` counts what the engine was asked, `dialect` is what it declares. `dtype` is what the
+    engine computes in: of that, what it is to keep to the bit has all bits.
     """
 
     coordinate: Coordinate
@@ -85,6 +86,7 @@ class Line:
     policy_tolerance: Tolerance
     record: Record = field(default_factory=Record)
     dialect: Dialect = CANONICAL
+    dtype: DType = "float64"
 
     def run(self, contracts: Collection[str] = CONTRACTS) -> Iterator[Trace | Crash]:
         """The sections that exercise any of `contracts`, in the order of the contracts.

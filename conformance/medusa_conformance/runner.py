@@ -190,7 +190,8 @@ def refused_unasked(seen: Trace) -> tuple[Finding, ...]:
 
 def line_of(factory: Factory, coordinate: Coordinate, setting: Setting) -> Line:
     """The line of one coordinate, with the tolerances of the run's dtype."""
-    return Line(coordinate, factory, *medusa_manifests.tolerances(setting.dtype))
+    within = medusa_manifests.tolerances(setting.dtype)
+    return Line(coordinate, factory, *within, dtype=setting.dtype)
 
 
 def mutations() -> Mapping[str, Mutation]:

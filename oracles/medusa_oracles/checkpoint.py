@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from medusa_oracles.heads import derive_logits, derive_residual
-from medusa_oracles.judge import Check, close, equal, oracle
+from medusa_oracles.judge import Check, close, equal, oracle, telling
 from medusa_spec.arrays import Array
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.documents import field_of
@@ -124,10 +124,17 @@ def _says(code: str, word: str, expected: Any, trace: Trace) -> Iterator[Finding
         said = words.get(word)
         # In JSON `true` is no number, and in Python it is 1.
         if said is None or isinstance(said, bool) or said != expected:
-            message = (
-                f"{place} names no {word}" if said is None else f"{place} names another {word}"
-            )
-            yield Finding(code, message, {}, expected, said)
+            yield Finding(code, _lacking(place, word, said, trace), {}, expected, said)
+
+
+def _lacking(place: str, word: str, said: Any, trace: Trace) -> str:
+    """What is said of a word that is not there, or has another value; and where it was sought."""
+    if said is not None:
+        return f"{place} names another {word}"
+    key = trace["checkpoint.saved"]["fields"].get(word)
+    if place != "the config":
+        return f"{place} names no {word}"
+    return f"{place} names no {word}: " + (f"its key is {key}" if key else "no key was answered")
 
 
 @checkpoint_oracle("CHECKPOINT.IDENTITY", *_SAID)
@@ -142,7 +149,8 @@ def identity(trace: Trace) -> Iterator[Finding]:
         said = words.get("dtype")
         name = str(said).removeprefix("torch.")
         if said is None:
-            yield Finding(code, f"{place} names no dtype", {}, " and ".join(stored) or None, None)
+            message = _lacking(place, "dtype", None, trace)
+            yield Finding(code, message, {}, " and ".join(stored) or None, None)
         elif stored and stored != [name]:
             message = f"{place} names another dtype than that of the stored tensors"
             yield Finding(code, message, {}, " and ".join(stored), said)
@@ -209,6 +217,13 @@ def _trains_backbone(trace: Trace) -> bool:
 def _says_anything(logits: Array) -> bool:
     """Whether any two tokens are told apart; bits are compared, so how far does not matter."""
     return bool(logits.size) and bool((np.ptp(logits, axis=-1) > 0).any())
+
+
+def _tells_rows_apart(trace: Trace) -> bool:
+    """Whether a cache that shows nothing but one number is none of those that were seen."""
+    if trace.has(*_FAULT):
+        return bool(np.ptp(trace["checkpoint.before.kv"]) > 0)
+    return telling(trace["checkpoint.loader_kv"], trace.tolerance)
 
 
 _TRAINED = ("checkpoint.saver_logits", "checkpoint.loader_logits")
@@ -379,7 +394,7 @@ def runs_no_code(trace: Trace) -> Iterator[Finding]:
         yield from _must_refuse(code, trace)
 
 
-_SESSION = ("checkpoint.session_kv", "checkpoint.loader_kv")
+_SESSION = ("checkpoint.session_kv", "checkpoint.loader_kv", "checkpoint.began_kv")
 
 
 @oracle(
@@ -390,6 +405,7 @@ _SESSION = ("checkpoint.session_kv", "checkpoint.loader_kv")
         trace.coordinate.release is not None
         and (_refused(trace) if trace.has(*_FAULT) else _trains_backbone(trace))
     ),
+    proves=_tells_rows_apart,
 )
 def session(trace: Trace) -> Iterator[Finding]:
     """Clause A10. On an unchanged base the rows of old are those of the new, and prove nothing."""
@@ -399,9 +415,15 @@ def session(trace: Trace) -> Iterator[Finding]:
         before, after = (trace[f"checkpoint.{when}.kv"] for when in ("before", "after"))
         yield from equal(code, message, before, after, _ROWS)
         return
-    shown, plain = (trace[name] for name in _SESSION)
+    shown, new, old = (trace[name] for name in _SESSION)
+    rows = shown.shape[-2]
     message = "behind a load the cache shows rows that are not of the model that was loaded"
-    yield from close(code, message, plain[..., : shown.shape[-2], :], shown, _ROWS, trace.tolerance)
+    kept = rows and np.array_equal(shown, old[..., :rows, :]) and not np.array_equal(old, new)
+    # Rows of both models may lie within what rounding is granted, and these are the old ones.
+    if kept:
+        yield from equal(code, message, new[..., :rows, :], shown, _ROWS)
+    else:
+        yield from close(code, message, new[..., :rows, :], shown, _ROWS, trace.tolerance)
 
 
 _ROWS = ("layer", "key_or_value", "kv_head", "cache_row", "channel")

@@ -72,6 +72,7 @@ ARRAYS: Mapping[str, str] = {
     "checkpoint.loader_heads": "K, P, V",
     "checkpoint.loader_kv": "L, 2, H_kv, P, d_h",
     "checkpoint.session_kv": "L, 2, H_kv, P, d_h",
+    "checkpoint.began_kv": "L, 2, H_kv, P, d_h",
     "checkpoint.frontier.target": "V",
     "checkpoint.frontier.heads": "K, V",
     "checkpoint.before.logits": "P, V",

@@ -175,6 +175,14 @@ class InAFolderOfItsOwn(ReferenceEngine):
             return super().load_checkpoint(flat, release)
 
 
+class LosesBits(CheckpointStage):
+    """Through a narrower dtype and back: name, shape and dtype are as they were."""
+
+    def heads_saved(self, heads: HeadTensors) -> dict[str, torch.Tensor]:
+        saved = super().heads_saved(heads)
+        return {name: tensor.float().to(tensor.dtype) for name, tensor in saved.items()}
+
+
 class NullIsDefault(CheckpointStage):
     """A word that is null has the value that is needed."""
 
@@ -256,6 +264,7 @@ def test_a_right_engine_breaks_nothing(kind: type[ReferenceEngine]) -> None:
     [
         (ReferenceEngine, EchoesTheRelease, "CHECKPOINT.IDENTITY"),
         (ReferenceEngine, Abbreviates, "CHECKPOINT.IDENTITY"),
+        (ReferenceEngine, LosesBits, "CHECKPOINT.ROUND_TRIP"),
         (ReferenceEngine, NullIsDefault, "CHECKPOINT.IDENTITY"),
         (ReferenceEngine, OwnersAlike, "CHECKPOINT.IDENTITY"),
         (ReferenceEngine, MoreHeadsIgnored, "CHECKPOINT.HEAD_COUNT"),

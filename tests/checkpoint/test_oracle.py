@@ -204,7 +204,7 @@ class TestRefusals:
             {
                 "checkpoint.refused": "not today",
                 **by.names("restored", "identity", "loader_logits", "saver_logits"),
-                **by.names("loader_kv", "session_kv"),
+                **by.names("loader_kv", "session_kv", "began_kv"),
                 **by.names(*(f"loaded.{p}" for p in ("weight", "bias", "lm_head", "projection"))),
             },
         )
@@ -258,6 +258,11 @@ class TestSession:
         assert finding.where == {
             **{"layer": 1, "key_or_value": 0, "kv_head": 0, "cache_row": 1, "channel": 3}
         }
+        # Within what rounding is granted, and still those of old.
+        old = trace["checkpoint.loader_kv"] + 1e-12
+        assert by.codes(trace, began_kv=old, session_kv=rows) == set()
+        assert by.codes(trace, began_kv=old, session_kv=old[..., :2, :]) == {A["A10"]}
+        assert by.codes(trace, began_kv=old, loader_kv=old, session_kv=old) == set()
         # More rows than the prefix had are of no prefix.
         longer = np.concatenate([trace["checkpoint.loader_kv"]] * 2, axis=3)
         assert by.codes(trace, session_kv=longer) == {A["A10"]}
