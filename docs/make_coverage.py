@@ -145,7 +145,8 @@ def sections(house: House) -> Iterator[str]:
 
 def covering(house: House, section: Section) -> tuple[str, ...]:
     """What becomes of a section: clauses, their code, and the coordinates that speak of it."""
-    said, code = [], []
+    said: list[str] = []
+    code: list[str] = []
     if section.reason:
         word = "Out of scope" if section.kind == "out-of-scope" else "No rule"
         said.append(f"*{word}.* {plain(section.reason)}")
@@ -156,9 +157,10 @@ def covering(house: House, section: Section) -> tuple[str, ...]:
             numbers = " ".join(invariant.clause for invariant in of_it)
             said.append(f"{link(contract, of_it[0].chapter, '#clauses')} {numbers}")
             code.append(" ".join([contract, *code_of(house, contract, of_it)]))
-    said += [link(Path(file).name, file) for file in section.files]
+    for file in section.files:
+        (said if file.endswith(".md") else code).append(link(Path(file).name, file))
     shown = [name for name, named in house.manifests.items() if section.id in named]
-    return "<br>".join(said) or NONE, "<br>".join(code), manifests(shown)
+    return "<br>".join(said) or ("" if code else NONE), "<br>".join(code), manifests(shown)
 
 
 def failures(house: House) -> Iterator[str]:

@@ -66,6 +66,13 @@ def test_a_section_is_followed_to_its_clauses_and_their_code(pages: dict[str, st
     ) in pages["sections.md"].splitlines()
 
 
+def test_a_section_that_no_clause_can_cover_is_followed_to_what_does(pages: dict[str, str]) -> None:
+    assert (
+        "| 0x08C | Failure Matrix Bound To Executable Guards | [failures.md](failures.md) "
+        "| [coverage.py](../conformance/medusa_conformance/coverage.py) |  |"
+    ) in pages["sections.md"].splitlines()
+
+
 def test_a_failure_is_followed_to_who_notices(pages: dict[str, str]) -> None:
     assert (
         "| Siblings get different RoPE phases, and all but the first are scored at a wrong "
