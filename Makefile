@@ -15,7 +15,7 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test lint format wheel-check third-party bench train clean
+.PHONY: help verify test lint format wheel-check third-party bench train coverage clean
 
 help: ## Say what the commands do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 20
@@ -47,6 +47,9 @@ bench: .venv/.runtime ## Time the tree builder and the search beside their peers
 
 train: .venv/.runtime ## Train a small decoder and its heads, and decode with them
 	$(BIN)/medusa-oracles train "$(FOLDER)"
+
+coverage: .venv/.runtime ## Write the tables of docs/ again, which say what covers what
+	$(BIN)/python docs/make_coverage.py
 
 third-party: .venv/.runtime ## Judge published packages, each at its pinned version
 	$(BIN)/python conformance/third_party/judge.py $(if $(CHECKOUT),--checkout "$(CHECKOUT)")
