@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from functools import cache
 
+from medusa_spec.cost import COUNTS, RATES
 from medusa_spec.documents import schema
 from medusa_spec.errors import InputError
 
@@ -74,6 +75,7 @@ ARRAYS: Mapping[str, str] = {
     "checkpoint.before.head_logits": "K, P, V",
     "checkpoint.after.logits": "P, V",
     "checkpoint.after.head_logits": "K, P, V",
+    **{f"cost.{name}": "" for name in (*COUNTS, *RATES)},
     "tree.slots": "N",
     "tree.mask": "N, N",
     "tree.depths": "N",
