@@ -72,9 +72,9 @@ def derive_counts(workload: Workload) -> dict[str, int]:
         "lm_flops": 2 * tree.rows * workload.hidden * vocabulary,
         "dense_pairs": tree.rows * (workload.prefix + tree.rows),
         "allowed_pairs": tree.rows * workload.prefix + tree.visible,
-        "logits": tree.rows * vocabulary,
-        "head_logits": workload.heads * active * vocabulary,
-        "path_logits": tree.paths * tree.width * vocabulary,
+        "logit_elements": tree.rows * vocabulary,
+        "head_logit_elements": workload.heads * active * vocabulary,
+        "path_logit_elements": tree.paths * tree.width * vocabulary,
         "staged_bytes": tree.rows * node,
         "committed_bytes": workload.published * node,
     }
@@ -158,8 +158,11 @@ def all_rows_or_terminal(trace: Trace) -> Iterator[Finding]:
         yield finding
         return
     each = workload.heads * workload.vocabulary
-    if each and trace.has("cost.head_logits"):
-        expected, observed = int(trace["cost.head_rows"]), int(trace["cost.head_logits"]) / each
+    if each and trace.has("cost.head_logit_elements"):
+        expected, observed = (
+            int(trace["cost.head_rows"]),
+            int(trace["cost.head_logit_elements"]) / each,
+        )
         if observed != expected:
             message = "heads give logits for another number of rows than they are said to run on"
             yield Finding(code, message, {}, expected, observed)
@@ -194,18 +197,18 @@ def allowed_pairs(trace: Trace) -> Iterator[Finding]:
     yield from counted("COST.ALLOWED_PAIRS", what, trace, "allowed_pairs")
 
 
-@cost_oracle("COST.LOGITS", "cost.logits", "cost.head_logits")
+@cost_oracle("COST.LOGITS", "cost.logit_elements", "cost.head_logit_elements")
 def logits(trace: Trace) -> Iterator[Finding]:
     """Clause F7."""
     what = "a vocabulary for every row"
-    yield from counted("COST.LOGITS", what, trace, "logits", "head_logits")
+    yield from counted("COST.LOGITS", what, trace, "logit_elements", "head_logit_elements")
 
 
-@cost_oracle("COST.PATH_LOGITS", "cost.path_logits")
+@cost_oracle("COST.PATH_LOGITS", "cost.path_logit_elements")
 def path_logits(trace: Trace) -> Iterator[Finding]:
     """Clause F8."""
     what = "a vocabulary for every entry of every retrieval row"
-    yield from counted("COST.PATH_LOGITS", what, trace, "path_logits")
+    yield from counted("COST.PATH_LOGITS", what, trace, "path_logit_elements")
 
 
 @cost_oracle("COST.KV_STAGED", "cost.staged_bytes")
@@ -228,7 +231,7 @@ def speedup(trace: Trace) -> Iterator[Finding]:
     profile, within = profile_of(trace), trace.policy_tolerance
     rates = {"overhead": derive_overhead(profile), "speedup": derive_speedup(profile)}
     for name, expected in rates.items():
-        message = f"{name} is not what the profile gives"
+        message = f"{name} is not what the profile says"
         observed = trace[f"cost.{name}"]
         yield from close("COST.SPEEDUP", message, np.asarray(expected), observed, (), within)
 

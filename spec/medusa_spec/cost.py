@@ -29,11 +29,11 @@ class CostLedger:
     """Pairs of a row and a key that are scored in each layer and attention head."""
     allowed_pairs: int
     """Those of them that the mask leaves."""
-    logits: int
+    logit_elements: int
     """Elements of the target's logits."""
-    head_logits: int
+    head_logit_elements: int
     """Elements of the heads' logits."""
-    path_logits: int
+    path_logit_elements: int
     """Elements of the logits gathered along the retrieval rows."""
     staged_bytes: int
     """Keys and values of all packed rows in all layers."""

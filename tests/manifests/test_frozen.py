@@ -88,9 +88,9 @@ def disagreements(literal: ModuleType, coordinate: Coordinate, expected: Any) ->
 
 
 def cells(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (container, key) in a document that holds an integer."""
+    """Every (container, key) in a document that holds a number."""
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-        if isinstance(item, int):
+        if isinstance(item, int | float):
             yield value, key
         else:
             yield from cells(item)
