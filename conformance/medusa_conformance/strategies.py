@@ -16,6 +16,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from medusa_conformance.cost_strategies import workloads
 from medusa_conformance.learning_strategies import releases, trainings
 from medusa_conformance.search_strategies import calibrations
 from medusa_spec.arrays import FloatArray, RankPath
@@ -227,6 +228,7 @@ def coordinates(draw: st.DrawFn, max_paths: int = MAX_PATHS) -> Coordinate:
         training=training,
         search=draw(st.none() | calibrations(heads, topk)) if heads else None,
         release=draw(releases(training)) if heads else None,
+        cost=draw(workloads(grown)) if draw(st.sampled_from((False, False, True))) else None,
     )
 
 
