@@ -157,15 +157,15 @@ def all_rows_or_terminal(trace: Trace) -> Iterator[Finding]:
     for finding in counted(code, f"{rows}, where heads are declared to run", trace, "head_rows"):
         yield finding
         return
+    declared, nodes = derive_head_rows(workload), derive_sizes(workload).rows
+    other = 1 if workload.head_rows == "all" else nodes
     each = workload.heads * workload.vocabulary
-    if each and trace.has("cost.head_logit_elements"):
-        expected, observed = (
-            int(trace["cost.head_rows"]),
-            int(trace["cost.head_logit_elements"]) / each,
-        )
-        if observed != expected:
-            message = "heads give logits for another number of rows than they are said to run on"
-            yield Finding(code, message, {}, expected, observed)
+    # Any other number is no call path's, and only a wrong count.
+    if not each or other == declared or not trace.has("cost.head_logit_elements"):
+        return
+    if trace["cost.head_logit_elements"].item() == other * each:
+        message = "heads give the logits of the other call path than the one that is said"
+        yield Finding(code, message, {}, declared, other)
 
 
 @cost_oracle("COST.HEAD_FLOPS", "cost.residual_flops", "cost.projection_flops")

@@ -133,7 +133,7 @@ def test_a_shared_projection_is_no_parameter_and_the_same_arithmetic(call: Call)
     out = call("cost", "cost-shared-heads").out
     assert re.search(r"K\*R_h\*\(d\*d \+ d\) +67,125,248 ", out)
     assert re.search(r"b \* head_parameters +134,250,496 +128\.031 MiB", out)
-    assert re.search(r"2\*K\*T_h\*d\*V +4,194,304,000 ", out)
+    assert re.search(r"2\*K\*T_h\*d\*V +5,242,880,000 ", out)
     assert "E[G] = overhead: the round does not pay" in out
 
 
