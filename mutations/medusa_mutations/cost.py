@@ -20,8 +20,8 @@ class ProjectionsNotResident(CostStage):
         return run.held.weight.numel() + run.held.bias.numel()
 
 
-@mutant("shared-projection-counted-for-each-head")
-class SharedProjectionCountedForEachHead(CostStage):
+@mutant("shared-projection-multiplied")
+class SharedProjectionMultiplied(CostStage):
     def parameters(self, run: Round) -> int:
         shared = 0 if run.held.projection is not None else run.held.lm_head.numel()
         return super().parameters(run) + len(run.held.weight) * shared
