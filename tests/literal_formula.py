@@ -218,6 +218,65 @@ def search(calibration: Any) -> list[dict[str, Any]]:
     return record
 
 
+def ledger(workload: Any) -> dict[str, Any]:
+    """What one round takes (0x07B-0x07D), one row, head, block and layer at a time.
+
+    `multiply(i, o)` is a matrix `[o, i]` on one vector, two FLOPs a multiply-add.
+    """
+    packed = rows(workload.paths)
+    d, vocabulary, prefix = workload.hidden, workload.vocabulary, workload.prefix
+    found = dict.fromkeys(("head_parameters", "residual_flops", "projection_flops"), 0)
+    head_rows = packed if workload.head_rows == "all" else packed[-1:]
+    head_logits = lm_flops = scored = allowed = kv = 0
+    for _ in range(workload.heads):
+        for _ in range(workload.head_blocks):
+            found["head_parameters"] += d * d + d
+            found["residual_flops"] += sum(multiply(d, d) for _ in head_rows)
+        if workload.projection == "independent":
+            found["head_parameters"] += vocabulary * d
+        found["projection_flops"] += sum(multiply(d, vocabulary) for _ in head_rows)
+        head_logits += sum(vocabulary for _ in head_rows)
+    for u in packed:
+        lm_flops += multiply(d, vocabulary)
+        scored += sum(1 for _ in (*range(prefix), *packed))
+        allowed += sum(1 for _ in range(prefix)) + sum(u[: len(v)] == v for v in packed)
+    for _ in range(workload.layers):
+        for _ in ("key", "value"):
+            for _ in range(workload.kv_heads):
+                kv += d // workload.attention_heads * workload.scalar_bytes
+    retrieved = tree(workload.paths, 1, "canonical", -1)["retrieve_indices"]
+    found |= {
+        "head_bytes": found["head_parameters"] * workload.scalar_bytes,
+        "head_rows": len(head_rows),
+        "lm_flops": lm_flops,
+        "dense_pairs": scored,
+        "allowed_pairs": allowed,
+        "logit_elements": sum(vocabulary for _ in packed),
+        "head_logit_elements": head_logits,
+        "path_logit_elements": sum(vocabulary for row in retrieved for _ in row),
+        "staged_bytes": sum(kv for _ in packed),
+        "committed_bytes": sum(kv for _ in range(workload.published)),
+    }
+    return found if workload.profile is None else found | rates(workload.profile)
+
+
+def multiply(inputs: int, outputs: int) -> int:
+    """FLOPs of a matrix on a vector."""
+    return 2 * inputs * outputs
+
+
+def rates(profile: Any) -> dict[str, Any]:
+    """What a profile says, exactly of the decimals that it was written in (0x07D)."""
+    took = Fraction(repr(profile.round)) * profile.rounds
+    plain = Fraction(repr(profile.baseline_step)) * profile.published
+    return {
+        "overhead": float(took / profile.rounds / Fraction(repr(profile.baseline_step))),
+        # So many steps would have published as much.
+        "speedup": float(plain / took),
+        "breaks_even": plain > took,
+    }
+
+
 def frozen(coordinate: Any) -> dict[str, Any]:
     """Everything that the `expected` block of a coordinate's manifest may hold.
 
@@ -231,6 +290,8 @@ def frozen(coordinate: Any) -> dict[str, Any]:
     found["staged_rows"] = [prefix + row for row in range(len(buffers["tree_indices"]))]
     if coordinate.search is not None:
         found["admitted"] = [list(decision["path"]) for decision in search(coordinate.search)]
+    if coordinate.cost is not None:
+        found["ledger"] = ledger(coordinate.cost)
     if coordinate.ranking is None:
         return found
     packed = packed_tokens(coordinate.paths, coordinate.ranking.root, coordinate.ranking.heads)

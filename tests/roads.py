@@ -13,6 +13,12 @@ import numpy as np
 
 from medusa_conformance.crafted import along_paths, posterior_logits, ranked_frontier
 from medusa_oracles.commit import Publication, derive_commit
+from medusa_oracles.cost import (
+    derive_break_even,
+    derive_counts,
+    derive_overhead,
+    derive_speedup,
+)
 from medusa_oracles.posterior import derive_selection
 from medusa_oracles.proposal import derive_proposal, derive_table
 from medusa_oracles.search_plan import derive_search
@@ -20,6 +26,7 @@ from medusa_oracles.tree import derive_parents, derive_tree
 from medusa_oracles.verification import derive_positions, derive_staged_rows
 from medusa_reference_engine import ReferenceEngine
 from medusa_spec import Coordinate, Policy, Tolerance, Trace
+from medusa_spec.cost import COUNTS, RATES
 from medusa_spec.stages import CommitPlan, Selection, TreeBuffers
 
 EXACT = Tolerance(0.0, 0.0, "nothing here is compared within a tolerance")
@@ -37,6 +44,15 @@ def oracle(coordinate: Coordinate) -> dict[str, Any]:
     if coordinate.search is not None:
         decisions = derive_search(coordinate.search).decisions
         found["admitted"] = [list(decision.path) for decision in decisions]
+    if coordinate.cost is not None:
+        found["ledger"] = derive_counts(coordinate.cost)
+        profile = coordinate.cost.profile
+        if profile is not None:
+            found["ledger"] |= {
+                "overhead": derive_overhead(profile),
+                "speedup": derive_speedup(profile),
+                "breaks_even": derive_break_even(profile),
+            }
     if coordinate.ranking is None:
         return found
     frontier = ranked_frontier(coordinate.ranking, coordinate.model.vocabulary, coordinate.topk)
@@ -83,6 +99,11 @@ def engine(coordinate: Coordinate) -> dict[str, Any]:
     }
     if coordinate.search is not None:
         found["admitted"] = [list(path) for path in made.search_tree(coordinate.search).paths]
+    if coordinate.cost is not None:
+        seen = made.cost(coordinate.cost)
+        counts = {name: getattr(seen, name) for name in COUNTS}
+        noted = {name: getattr(seen, name) for name in RATES}
+        found["ledger"] = counts | {n: rate.item() for n, rate in noted.items() if rate is not None}
     if coordinate.ranking is None:
         return found
     found["packed_tokens"] = proposal.packed.tolist()

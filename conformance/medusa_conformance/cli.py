@@ -22,6 +22,7 @@ from medusa_conformance.cli_common import (
     show,
     workers,
 )
+from medusa_conformance.cli_cost import cost
 from medusa_conformance.cli_search import search
 from medusa_conformance.cli_train import train
 from medusa_conformance.interrupts import Terminated, heeded
@@ -60,7 +61,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (check, replay, init, search, train):
+for command in (check, replay, init, search, cost, train):
     cli.add_command(command)
 
 

@@ -33,8 +33,15 @@ SMALLER = "-shrunken"
 NAME_LIMIT = 80
 """Characters of a name (`coordinate.schema.json`)."""
 
-BESIDE = ("search", "training", "release")
+BESIDE = ("search", "training", "release", "cost")
 """What a coordinate has beside its rounds."""
+
+LEAST: Mapping[str, int] = {
+    **dict.fromkeys(("prefix", "layers", "published"), 1),
+    **dict.fromkeys(("heads", "head_blocks"), 0),
+    "vocabulary": 2,
+}
+"""Sizes of a workload that may be smaller alone, and the least of each."""
 
 Document: TypeAlias = dict[str, Any]
 
@@ -213,6 +220,24 @@ def _less_search(document: Document) -> Iterator[Document]:
                 yield document | {"search": search | {name: kept}}
 
 
+def _less_cost(document: Document) -> Iterator[Document]:
+    """A smaller tree, or a smaller size: each is in no other count's way."""
+    if "cost" not in document:
+        return
+    cost = document["cost"]
+    for leaf in sorted(cost["paths"], key=lambda path: (len(path), path), reverse=True):
+        paths = [path for path in cost["paths"] if path[: len(leaf)] != leaf]
+        depth = max(map(len, paths), default=0)
+        fewer = {"paths": paths, "published": min(cost["published"], depth + 1), "profile": None}
+        yield document | {"cost": cost | fewer}
+    if cost["profile"] is not None:
+        yield document | {"cost": cost | {"profile": None}}
+    for name, least in LEAST.items():
+        for kept in sorted({least, cost[name] // 2, cost[name] - 1}):
+            if least <= kept < cost[name]:
+                yield document | {"cost": cost | {name: kept}}
+
+
 def _narrower(document: Document) -> Iterator[Document]:
     """Fewer heads, fewer ranks, fewer layers."""
     depth = max([1, *map(len, document["paths"])])
@@ -249,6 +274,7 @@ STEPS = (
     _shorter_prefix,
     _less_search,
     _less_training,
+    _less_cost,
     _narrower,
 )
 """Each gives documents that are smaller in one respect, the greatest steps first."""

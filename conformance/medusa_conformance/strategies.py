@@ -16,6 +16,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from medusa_conformance.cost_strategies import workloads
 from medusa_conformance.learning_strategies import releases, trainings
 from medusa_conformance.search_strategies import calibrations
 from medusa_spec.arrays import FloatArray, RankPath
@@ -38,6 +39,9 @@ Value = TypeVar("Value")
 
 MAX_PATHS = 7
 """Nodes below the root of a drawn tree: enough for any shape, and judged in milliseconds."""
+
+_ONE_OF_SIX = (*(False,) * 5, True)
+"""A round that is counted asks for two passes, and nothing of it depends on what is decoded."""
 
 _RETRIEVAL_ORDERS: tuple[RetrievalOrder, ...] = ("canonical", "pinned")
 
@@ -227,6 +231,7 @@ def coordinates(draw: st.DrawFn, max_paths: int = MAX_PATHS) -> Coordinate:
         training=training,
         search=draw(st.none() | calibrations(heads, topk)) if heads else None,
         release=draw(releases(training)) if heads else None,
+        cost=draw(workloads(grown)) if draw(st.sampled_from(_ONE_OF_SIX)) else None,
     )
 
 

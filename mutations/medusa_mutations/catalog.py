@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 from medusa_reference_engine.checkpoint import CheckpointStage
 from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
+from medusa_reference_engine.cost import CostStage
 from medusa_reference_engine.engine import Stages
 from medusa_reference_engine.heads import HeadStage
 from medusa_reference_engine.posterior import PosteriorStage
@@ -36,6 +37,7 @@ STAGES: dict[type[Any], str] = {
     SearchStage: "search",
     TrainingStage: "training",
     CheckpointStage: "checkpoint",
+    CostStage: "cost",
 }
 """The field of `Stages` that holds each stage class."""
 

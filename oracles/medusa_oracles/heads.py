@@ -9,7 +9,7 @@ import numpy as np
 
 from medusa_oracles.judge import beyond, close, difference, equal, oracle, same, telling
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray
-from medusa_spec.coordinate import ModelShape
+from medusa_spec.coordinate import ModelShape, Workload
 from medusa_spec.findings import Finding
 from medusa_spec.stages import HeadAlignment, HeadState
 from medusa_spec.trace import Tolerance, Trace
@@ -41,7 +41,7 @@ def derive_logits(residual: FloatArray, state: HeadState) -> FloatArray:
     return logits
 
 
-def derive_parameter_count(shape: ModelShape, heads: int) -> int:
+def derive_parameter_count(shape: ModelShape | Workload, heads: int) -> int:
     """Clause H6."""
     width = shape.hidden
     blocks = shape.head_blocks * (width * width + width)

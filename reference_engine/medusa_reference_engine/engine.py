@@ -13,6 +13,7 @@ import torch
 from medusa_reference_engine.checkpoint import CheckpointStage, Origin
 from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
+from medusa_reference_engine.cost import CostStage
 from medusa_reference_engine.decoder import Cache, Decoder, causal_mask
 from medusa_reference_engine.heads import HeadStage, HeadTensors
 from medusa_reference_engine.learner import Learner
@@ -25,7 +26,15 @@ from medusa_reference_engine.tree import TreeStage
 from medusa_reference_engine.verification import Model, VerificationStage, floats
 from medusa_reference_engine.weights import head_state, load_checkpoint, seeded_weights
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray, RankPath
-from medusa_spec.coordinate import Calibration, ModelShape, Policy, Release, Training
+from medusa_spec.coordinate import (
+    Calibration,
+    ModelShape,
+    Policy,
+    Release,
+    Training,
+    Workload,
+)
+from medusa_spec.cost import CostLedger
 from medusa_spec.errors import Refused
 from medusa_spec.stages import (
     Admission,
@@ -63,6 +72,7 @@ class Stages:
     search: type[SearchStage] = SearchStage
     training: type[TrainingStage] = TrainingStage
     checkpoint: type[CheckpointStage] = CheckpointStage
+    cost: type[CostStage] = CostStage
 
 
 class ReferenceEngine:
@@ -85,6 +95,7 @@ class ReferenceEngine:
         self._search = made.search()
         self._training = made.training()
         self._checkpoint = made.checkpoint()
+        self._cost = made.cost()
         weight = decoder.lm_head.weight
         self._dtype, self._device = weight.dtype, weight.device
         held = self._heads.load(HeadTensors.of(heads, self._dtype, self._device))
@@ -193,6 +204,11 @@ class ReferenceEngine:
         self._origin, self._learner = found.origin, None
         self._session = self._checkpoint.session(self._session, self._cache(self.capacity))
         return LoadedCheckpoint(_state(self._model.held), found.identity)
+
+    @torch.no_grad()
+    def cost(self, workload: Workload) -> CostLedger:
+        """What one round of a workload takes; nothing of its sizes is allocated."""
+        return self._cost.ledger(workload)
 
     def compile_tree(
         self, paths: Sequence[RankPath], topk: int, retrieval_order: str, sentinel: int

@@ -14,6 +14,7 @@ Projection: TypeAlias = Literal["independent", "shared"]
 Variant: TypeAlias = Literal["medusa-1", "medusa-2", "self-distilled"]
 TableForm: TypeAlias = Literal["cumulative", "incremental"]
 Evidence: TypeAlias = Literal["derived", "synthetic", "measured", "source-reported"]
+HeadRows: TypeAlias = Literal["all", "terminal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,55 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class CostProfile:
+    """What a round and an ordinary decoding step took, in one `unit`, and what came of it (0x07D).
+
+    `published` are the tokens of all `rounds` together, so the expected ones of a round are their
+    ratio. `evidence` says what kind of figures these are.
+    """
+
+    baseline_step: float
+    round: float
+    unit: str
+    rounds: int
+    published: int
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The sizes of one round whose cost is counted, and none of whose tensors is made (0x07B).
+
+    They are its own, since those of `Coordinate.model` are allocated. `prefix` are committed rows,
+    `P`; `paths` is the tree without its root. `head_rows` says where heads run: on all packed rows,
+    as the pinned release does, or on the winner's terminal row alone. `scalar_bytes` are those of a
+    parameter and of a key or value. `published` is what the round commits, `G`.
+    """
+
+    prefix: int
+    paths: tuple[RankPath, ...]
+    heads: int
+    head_rows: HeadRows
+    layers: int
+    hidden: int
+    attention_heads: int
+    kv_heads: int
+    intermediate: int
+    vocabulary: int
+    head_blocks: int
+    projection: Projection
+    scalar_bytes: int
+    published: int
+    batch: int
+    profile: CostProfile | None
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.hidden // self.attention_heads
+
+
+@dataclass(frozen=True, slots=True)
 class Coordinate:
     """One frozen round.
 
@@ -177,8 +227,8 @@ class Coordinate:
     where the path logits are steered. `posterior`, where given, is what the posterior judges
     instead; rows that it does not name are uniform. `ranking`, where given, replaces the frontier
     that the proposal reads. Beside any round, `search` is what a tree is to be built from,
-    `training` what its model's heads learn from, and `release` what a checkpoint of them says that
-    they are.
+    `training` what its model's heads learn from, `release` what a checkpoint of them says that
+    they are, and `cost` the sizes of a round that is counted and not decoded.
     """
 
     name: str
@@ -200,6 +250,7 @@ class Coordinate:
     search: Calibration | None = None
     training: Training | None = None
     release: Release | None = None
+    cost: Workload | None = None
     expected: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -234,7 +285,8 @@ class Coordinate:
     def document(self) -> dict[str, Any]:
         """The coordinate as the plain document that `coordinate.schema.json` describes."""
         plain: dict[str, Any] = _plain(asdict(self))
-        for optional in ("ranking", "earlier", "branching", "search", "training", "release"):
+        around = ("search", "training", "release", "cost")
+        for optional in ("ranking", "earlier", "branching", *around):
             if plain[optional] is None:
                 del plain[optional]
         for optional in ("posterior", "expected"):

@@ -139,7 +139,7 @@ def inconsistencies(document: Mapping[str, Any]) -> Iterator[Inconsistency]:
     if end is not None and end >= vocabulary:
         rule = f"token {end} is outside the vocabulary of {vocabulary}"
         yield Inconsistency("end_of_sequence", rule)
-    yield from _model(document["model"])
+    yield from _model(document["model"], "model")
     for index, planned in enumerate(document["rounds"]):
         if planned is not None:
             field = f"rounds[{index}]"
@@ -160,6 +160,8 @@ def inconsistencies(document: Mapping[str, Any]) -> Iterator[Inconsistency]:
         yield from _training(document["training"], document["heads"])
     if "release" in document:
         yield from _release(document["release"], document.get("training"), document["heads"])
+    if "cost" in document:
+        yield from _cost(document["cost"])
     if "expected" in document:
         yield from _frozen(document["expected"], len(tree))
 
@@ -169,14 +171,14 @@ def _member(path: Sequence[int], tree: set[tuple[int, ...]], field: str) -> Iter
         yield Inconsistency(f"{field}.path", f"{list(path)} is not a path of the tree")
 
 
-def _model(model: Mapping[str, Any]) -> Iterator[Inconsistency]:
+def _model(model: Mapping[str, Any], field: str) -> Iterator[Inconsistency]:
     hidden, heads, kv_heads = model["hidden"], model["attention_heads"], model["kv_heads"]
     if hidden % (2 * heads):
         rule = f"is {hidden}; rotary pairs need a multiple of twice the {heads} attention heads"
-        yield Inconsistency("model.hidden", rule)
+        yield Inconsistency(f"{field}.hidden", rule)
     if heads % kv_heads:
         rule = f"is {kv_heads}, which does not divide the {heads} attention heads"
-        yield Inconsistency("model.kv_heads", rule)
+        yield Inconsistency(f"{field}.kv_heads", rule)
 
 
 def _posterior(
@@ -257,6 +259,25 @@ def _release(
     if release["variant"] != trained:
         rule = f"is {release['variant']}, and the heads are those of {trained}"
         yield Inconsistency("release.variant", rule)
+
+
+def _cost(cost: Mapping[str, Any]) -> Iterator[Inconsistency]:
+    yield from _model(cost, "cost")
+    # What is counted has no ranks to fit, so any are there that its tree names.
+    ranks = 1 + max((rank for path in cost["paths"] for rank in path), default=0)
+    for violation in path_violations(cost["paths"], ranks, cost["heads"], "cost.paths"):
+        yield Inconsistency(violation.field, violation.rule)
+    most = 1 + max(map(len, cost["paths"]), default=0)
+    if cost["published"] > most:
+        rule = f"is {cost['published']}, and the longest path publishes {most}"
+        yield Inconsistency("cost.published", rule)
+    profile = cost["profile"]
+    if profile is None:
+        return
+    least, rounds = profile["rounds"], profile["rounds"]
+    if not least <= profile["published"] <= most * rounds:
+        rule = f"is {profile['published']}; {rounds} rounds publish {least} to {most * rounds}"
+        yield Inconsistency("cost.profile.published", rule)
 
 
 def _frozen(expected: Mapping[str, Any], nodes: int) -> Iterator[Inconsistency]:

@@ -13,6 +13,7 @@ from medusa_spec.coordinate import (
     Acceptance,
     Calibration,
     Coordinate,
+    CostProfile,
     Generation,
     ModelShape,
     Policy,
@@ -21,6 +22,7 @@ from medusa_spec.coordinate import (
     RowPosterior,
     Source,
     Training,
+    Workload,
     canonical_order,
 )
 from medusa_spec.documents import load_document, parse_yaml, validate
@@ -58,6 +60,7 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
     ranking, earlier = document.get("ranking"), document.get("earlier")
     branching, training = document.get("branching"), document.get("training")
     search, release = document.get("search"), document.get("release")
+    cost = document.get("cost")
     return Coordinate(
         name=document["name"],
         source=Source(**document["source"]),
@@ -92,6 +95,7 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
         search=None if search is None else calibration_from(search),
         training=None if training is None else training_from(training),
         release=None if release is None else Release(**release),
+        cost=None if cost is None else workload_from(cost),
         expected=document.get("expected", {}),
     )
 
@@ -105,6 +109,13 @@ def training_from(document: Mapping[str, Any]) -> Training:
     """The value of a `training` that already satisfies its schema."""
     nested = {name: tuple(map(tuple, document[name])) for name in ("tokens", "owned")}
     return Training(**{**document, **nested, "head_weights": tuple(document["head_weights"])})
+
+
+def workload_from(document: Mapping[str, Any]) -> Workload:
+    """The value of a `cost` that already satisfies its schema."""
+    paths, profile = canonical_order(document["paths"]), document["profile"]
+    measured = None if profile is None else CostProfile(**profile)
+    return Workload(**{**document, "paths": paths, "profile": measured})
 
 
 def choices_from(

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from functools import cache
 
+from medusa_spec.cost import COUNTS, RATES
 from medusa_spec.documents import schema
 from medusa_spec.errors import InputError
 
@@ -81,6 +82,7 @@ ARRAYS: Mapping[str, str] = {
     "checkpoint.after.logits": "P, V",
     "checkpoint.after.head_logits": "K, P, V",
     "checkpoint.after.kv": "L, 2, H_kv, P, d_h",
+    **{f"cost.{name}": "" for name in (*COUNTS, *RATES)},
     "tree.slots": "N",
     "tree.mask": "N, N",
     "tree.depths": "N",

@@ -19,7 +19,7 @@ import numpy as np
 from medusa_spec.coordinate import Policy, Release
 from medusa_spec.documents import parse_json, validate
 from medusa_spec.errors import InputError, one_line
-from medusa_spec.loading import calibration_from, training_from
+from medusa_spec.loading import calibration_from, training_from, workload_from
 from medusa_spec.stages import STAGES, Frontier, HeadState, TreeBuffers, answer_of
 from medusa_spec.wire_array import LINE_LIMIT, Arrays, Place, read_array, shown, write_array
 
@@ -132,7 +132,7 @@ def _parse(line: bytes, source: str) -> Any:
     return parse_json(text, source)
 
 
-_DOCUMENTS = ("coordinate", "document", "calibration", "training", "release")
+_DOCUMENTS = ("coordinate", "document", "calibration", "training", "release", "workload")
 _COUNTERS = ("id", "session", "capacity")
 
 
@@ -288,6 +288,7 @@ _BY_TYPE = {
     "FloatArray": _ARRAY,
     "FloatArray | None": _ARRAY,
     "BoolArray": _ARRAY,
+    "BoolArray | None": _ARRAY,
     "int": _INTEGER,
     "str": _TEXT,
     "float": _NUMBER,
@@ -334,6 +335,7 @@ _ARGUMENTS = {
     "training": _part("training", training_from),
     "step": _INTEGER,
     "folder": Form(_write_folder, lambda value, place: Path(_read_text(value, place))),
+    "workload": _part("cost", workload_from),
     "release": _record(Release, Release, _as_it_is),
 }
 

@@ -25,7 +25,7 @@ from medusa_spec.stages import STAGES
 SETTING = Setting("cpu", "float64")
 SHOWN = (
     *("six-node", "own-acceptance-typical", "regular-3-2-2"),
-    *("two-heads", "checkpoint-independent"),
+    *("two-heads", "checkpoint-independent", "cost-shared-heads"),
 )
 
 HANDED_ON = {"proposal.packed", "selection.path", "selection.accepted"}
@@ -130,6 +130,7 @@ KILLED = [
     ("train_step", "head-offset-one"),
     ("save_checkpoint", "residual-dropped"),
     ("load_checkpoint", "topk-ascending"),
+    ("cost", "position-from-row"),
     ("compile_tree", "self-aligned-logits"),
     ("node_count", "retrieval-not-a-chain"),
     ("prefill", "max-for-min"),

@@ -33,7 +33,7 @@ SHOWN = (
     *("six-node", "own-acceptance-typical", "regular-3-2-2"),
     *("assistant-only", "assistant-only-joint", "assistant-only-distilled"),
     *("two-heads", "ten-paths"),
-    *("checkpoint-shared", "checkpoint-joint"),
+    *("checkpoint-shared", "checkpoint-joint", "cost-shared-heads"),
 )
 OF_HEADS = {"HEADS.DECODES_AS_APPLIED", "VERIFICATION.HEAD_LOGITS", "ROUND.PREFILL_FRONTIER"}
 OF_A_PLAIN_PASS = {

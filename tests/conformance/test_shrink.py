@@ -125,6 +125,25 @@ def test_no_path_and_no_rank_is_left_that_the_search_does_not_need(
     assert (search.nodes, search.max_rank, len(search.accuracy)) == (nodes, ranks, heads)
 
 
+@pytest.mark.parametrize(
+    ("mutant", "name", "rows"),
+    [
+        # A key and a value; the rule needs no tree, no head and no second layer.
+        ("keys-staged-without-values", "cost-nine-row", 1),
+        # Where there is a row beside the one that is counted.
+        ("lm-head-on-one-row", "cost-nine-row", 2),
+        # Two paths have a root in common.
+        ("paths-deduplicated", "cost-regular-3-2-2", 3),
+    ],
+)
+def test_no_row_is_left_that_a_count_does_not_need(mutant: str, name: str, rows: int) -> None:
+    cost = shrunken(mutant, name).cost
+    assert cost is not None
+    assert len(cost.paths) + 1 == rows
+    assert cost.profile is None
+    assert (cost.prefix, cost.layers, cost.vocabulary, cost.published) == (1, 1, 2, 1)
+
+
 def test_a_round_s_finding_needs_neither_training_nor_search() -> None:
     assert shrunken("gather-off-by-one", "assistant-only").training is None
     assert shrunken("heads-reversed", "two-heads").search is None

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from medusa_conformance.checkpoint import checkpoint
+from medusa_conformance.cost import cost
 from medusa_conformance.generation import generation
 from medusa_conformance.line import Line
 from medusa_conformance.rounds import decoding
@@ -23,6 +24,7 @@ from medusa_oracles import judge
 from medusa_reference_engine.checkpoint import CheckpointStage
 from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
+from medusa_reference_engine.cost import CostStage
 from medusa_reference_engine.engine import ReferenceEngine, Stages
 from medusa_reference_engine.heads import HeadStage
 from medusa_reference_engine.posterior import PosteriorStage
@@ -90,6 +92,11 @@ class DividesByEveryRow(TrainingStage):
         return losses[owned].sum() / owned.numel()
 
 
+class CountsEveryPathOnce(CostStage):
+    def gathered(self, run: Any) -> Any:
+        return run.logits
+
+
 class TakesAnyRevision(CheckpointStage):
     def compare(self, file: Any, config: Any, identity: Any) -> None:
         super().compare(file, config, {**identity, "base_revision": config.get("base_revision")})
@@ -140,6 +147,7 @@ PLANTED: dict[str, tuple[Stages, Section, str]] = {
         of_the_first_words,
         "CHECKPOINT.IDENTITY",
     ),
+    "cost": (Stages(cost=CountsEveryPathOnce), cost, "COST.PATH_LOGITS"),
 }
 
 BATCH = Training(

@@ -119,6 +119,15 @@ ODDITIES: dict[str, Callable[[Coordinate], Any]] = {
     "a search of fewer ranks than its table has": lambda c: (
         c.search and c.search.max_rank < len(c.search.accuracy[0])
     ),
+    "a round that is counted with heads on one of several rows": lambda c: (
+        c.cost and c.cost.head_rows == "terminal" and c.cost.paths
+    ),
+    "a round that is counted with heads on all of several rows": lambda c: (
+        c.cost and c.cost.head_rows == "all" and c.cost.paths
+    ),
+    "a root alone that is counted": lambda c: c.cost and not c.cost.paths,
+    "a profile": lambda c: c.cost and c.cost.profile,
+    "no profile": lambda c: c.cost and not c.cost.profile,
     "no path": lambda c: not c.paths,
     "no head": lambda c: c.heads == 0,
     "five heads": lambda c: c.heads == 5,

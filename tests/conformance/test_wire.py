@@ -91,6 +91,9 @@ trainings = st.sampled_from(
 calibrations = st.sampled_from(
     [medusa_manifests.load(name).search for name in ("two-heads", "ten-paths")]
 )
+workloads = st.sampled_from(
+    [medusa_manifests.load(name).cost for name in ("cost-nine-row", "cost-regular-3-2-2")]
+)
 texts = st.sampled_from(["canonical", "pinned"])
 variants = st.sampled_from(["medusa-1", "medusa-2", "self-distilled"])
 folders = st.text("abc. /é", min_size=1).map(Path)
@@ -98,6 +101,7 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "document": mappings,
     "calibration": calibrations,
     "training": trainings,
+    "workload": workloads,
     "state": records(HeadState),
     "tree": records(TreeBuffers),
     "frontier": records(Frontier),

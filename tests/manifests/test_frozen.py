@@ -74,6 +74,10 @@ OURS = {
     "equal-increments",
     "ten-paths",
     "two-heads",
+    "cost-nine-row",
+    "cost-nine-row-terminal",
+    "cost-regular-3-2-2",
+    "cost-shared-heads",
 }
 
 
@@ -84,9 +88,9 @@ def disagreements(literal: ModuleType, coordinate: Coordinate, expected: Any) ->
 
 
 def cells(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (container, key) in a document that holds an integer."""
+    """Every (container, key) in a document that holds a number."""
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-        if isinstance(item, int):
+        if isinstance(item, int | float):
             yield value, key
         else:
             yield from cells(item)
@@ -134,6 +138,7 @@ def test_what_a_round_can_show_is_frozen(name: str, literal: ModuleType):
     assert ("packed_tokens" in frozen) == (coordinate.ranking is not None)
     assert ("candidates" in frozen) == (coordinate.ranking is not None)
     assert ("admitted" in frozen) == (coordinate.search is not None)
+    assert ("ledger" in frozen) == (coordinate.cost is not None)
     if coordinate.posterior:
         assert coordinate.policy.mode.replace("-", "_") in frozen
 

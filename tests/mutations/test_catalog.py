@@ -71,6 +71,11 @@ DEMANDED = {
         head-only-medusa-2 filename-mismatch hard-coded-head-count head-missing-loose-load
         shared-loaded-as-independent base-revision-absent aliased-blocks-saved dtype-silently-cast
     """,
+    "cost": """
+        head-projection-omitted shared-weights-cost-nothing mask-proves-sparsity paths-deduplicated
+        commit-bytes-omitted rounds-for-tokens batch-claimed query-heads-for-kv-heads bits-for-bytes
+        speedup-inverted
+    """,
 }
 
 WILD = """
@@ -80,7 +85,7 @@ WILD = """
     past-length-off-by-one logits-slice-shifted temperature-ignored padding-accepted
     nan-matches-token-zero rejected-rows-visible tokens-after-end-of-sequence staging-overflow
     gradients-accumulate group-incomplete hard-coded-head-count head-missing-loose-load
-    aliased-blocks-saved unpickles-what-it-finds
+    aliased-blocks-saved unpickles-what-it-finds speedup-inverted
 """
 
 # A corruption belongs to the contract that it breaks, which is not always where the engine does

@@ -128,6 +128,7 @@ def test_the_forms_are_listed() -> None:
     assert rows["an object of arrays"] == {"frontier", "state", "gradient"}
     assert rows["an object"] == {
         *("tree", "compile_tree", "policy", "training", "release", "calibration", "search"),
+        *("workload", "cost"),
         *declared["Mapping[str, str]"],
         *("identity", "claim"),
     }
