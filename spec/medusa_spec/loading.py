@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from medusa_spec.arrays import RankPath
+from medusa_spec.claims import facts_from
 from medusa_spec.coordinate import (
     Acceptance,
     Calibration,
@@ -58,6 +59,7 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
     ranking, earlier = document.get("ranking"), document.get("earlier")
     branching, training = document.get("branching"), document.get("training")
     search, release = document.get("search"), document.get("release")
+    claims = document.get("claims")
     return Coordinate(
         name=document["name"],
         source=Source(**document["source"]),
@@ -92,6 +94,7 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
         search=None if search is None else calibration_from(search),
         training=None if training is None else training_from(training),
         release=None if release is None else Release(**release),
+        claims=None if claims is None else facts_from(claims),
         expected=document.get("expected", {}),
     )
 

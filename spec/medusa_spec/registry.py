@@ -26,10 +26,11 @@ CONTRACTS = (
     "search",
     "training",
     "checkpoint",
+    "claims",
 )
 """In the order in which a round meets them, and behind them those around it."""
 
-AROUND = ("search", "training", "checkpoint")
+AROUND = ("search", "training", "checkpoint", "claims")
 """Contracts around decoding: nothing of them shows in a round, and little of a round in them."""
 
 

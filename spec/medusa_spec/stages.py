@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from medusa_spec.arrays import Array, BoolArray, FloatArray, IntArray, RankPath, numpy_of
+from medusa_spec.claims import Claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +298,7 @@ STAGES: Mapping[str, Stage] = {
     "train_step": Stage(("training", "step"), TrainingStep),
     "save_checkpoint": Stage(("folder", "release", "state"), SavedCheckpoint),
     "load_checkpoint": Stage(("folder", "release"), LoadedCheckpoint),
+    "publish_claims": Stage(("facts",), Claims),
     "compile_tree": Stage(("paths", "topk", "retrieval_order", "sentinel"), TreeBuffers),
     "node_count": Stage(("branching",), int),
     "prefill": Stage(("tokens",), Frontier),

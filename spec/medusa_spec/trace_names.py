@@ -74,6 +74,7 @@ ARRAYS: Mapping[str, str] = {
     "checkpoint.before.head_logits": "K, P, V",
     "checkpoint.after.logits": "P, V",
     "checkpoint.after.head_logits": "K, P, V",
+    "claims.batch": "",
     "tree.slots": "N",
     "tree.mask": "N, N",
     "tree.depths": "N",
