@@ -2,6 +2,7 @@
 
 from medusa_oracles import (
     checkpoint,
+    claims,
     commit,
     coordinate,
     heads,
@@ -20,6 +21,7 @@ from medusa_oracles.tree import derive_tree
 __all__ = [
     "Judgement",
     "checkpoint",
+    "claims",
     "commit",
     "coordinate",
     "derive_tree",
