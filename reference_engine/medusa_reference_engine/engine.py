@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from medusa_reference_engine.checkpoint import CheckpointStage, Origin
+from medusa_reference_engine.claims import ClaimsStage
 from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
 from medusa_reference_engine.decoder import Cache, Decoder, causal_mask
@@ -25,6 +26,7 @@ from medusa_reference_engine.tree import TreeStage
 from medusa_reference_engine.verification import Model, VerificationStage, floats
 from medusa_reference_engine.weights import head_state, load_checkpoint, seeded_weights
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray, RankPath
+from medusa_spec.claims import Claims, Facts
 from medusa_spec.coordinate import Calibration, ModelShape, Policy, Release, Training
 from medusa_spec.errors import Refused
 from medusa_spec.stages import (
@@ -63,6 +65,7 @@ class Stages:
     search: type[SearchStage] = SearchStage
     training: type[TrainingStage] = TrainingStage
     checkpoint: type[CheckpointStage] = CheckpointStage
+    claims: type[ClaimsStage] = ClaimsStage
 
 
 class ReferenceEngine:
@@ -85,6 +88,7 @@ class ReferenceEngine:
         self._search = made.search()
         self._training = made.training()
         self._checkpoint = made.checkpoint()
+        self._claims = made.claims()
         weight = decoder.lm_head.weight
         self._dtype, self._device = weight.dtype, weight.device
         held = self._heads.load(HeadTensors.of(heads, self._dtype, self._device))
@@ -193,6 +197,10 @@ class ReferenceEngine:
         self._origin, self._learner = found.origin, None
         self._session = Session(self._cache(self.capacity))
         return LoadedCheckpoint(_state(self._model.held), found.identity)
+
+    def publish_claims(self, facts: Facts) -> Claims:
+        """What may be said of figures and policies, beside what is said of any Medusa."""
+        return self._claims.publish(facts)
 
     def compile_tree(
         self, paths: Sequence[RankPath], topk: int, retrieval_order: str, sentinel: int
