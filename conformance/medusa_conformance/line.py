@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from medusa_conformance.checkpoint import checkpoint
+from medusa_conformance.claims import claims
 from medusa_conformance.crafted import (
     GREAT,
     along_paths,
@@ -393,5 +394,6 @@ SECTIONS: tuple[tuple[Callable[[Line], Iterator[Trace]], frozenset[str]], ...] =
     (search, frozenset({"search"})),
     (training, frozenset({"training"})),
     (checkpoint, frozenset({"checkpoint"})),
+    (claims, frozenset({"claims"})),
 )
 """Every section in the order of the contracts, with those that its traces exercise."""

@@ -30,6 +30,7 @@ _STAGE_OF = (
     ("checkpoint.stored", "save_checkpoint"),
     ("checkpoint.fault", "save_checkpoint"),
     ("checkpoint.", "load_checkpoint"),
+    ("claims.", "publish_claims"),
     ("tree.node_count", "node_count"),
     ("tree.", "compile_tree"),
     ("frontier.", "propose"),
@@ -56,7 +57,7 @@ _STAGE_OF = (
 
 
 _ANSWERS = (
-    *("heads", "search", "training", "tree"),
+    *("heads", "search", "training", "claims", "tree"),
     *("proposal", "verification", "selection", "commit"),
 )
 """Parts of a trace that are a stage's answer as it came, and not what the line made of several."""
