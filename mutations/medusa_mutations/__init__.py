@@ -2,6 +2,7 @@
 
 from medusa_mutations import (
     checkpoint,
+    claims,
     commit,
     coordinate,
     heads,
@@ -18,6 +19,7 @@ from medusa_mutations.catalog import Mutation, mutations
 __all__ = [
     "Mutation",
     "checkpoint",
+    "claims",
     "commit",
     "coordinate",
     "heads",

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any, Literal, TypeVar
 
 from medusa_reference_engine.checkpoint import CheckpointStage
+from medusa_reference_engine.claims import ClaimsStage
 from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
 from medusa_reference_engine.engine import Stages
@@ -36,6 +37,7 @@ STAGES: dict[type[Any], str] = {
     SearchStage: "search",
     TrainingStage: "training",
     CheckpointStage: "checkpoint",
+    ClaimsStage: "claims",
 }
 """The field of `Stages` that holds each stage class."""
 
