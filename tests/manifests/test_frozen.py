@@ -74,6 +74,9 @@ OURS = {
     "equal-increments",
     "ten-paths",
     "two-heads",
+    "typed-edges",
+    "typed-run",
+    "typed-sources",
 }
 
 
@@ -88,7 +91,7 @@ def cells(value: Any) -> Iterator[tuple[Any, Any]]:
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         if isinstance(item, int):
             yield value, key
-        else:
+        elif not isinstance(item, str):
             yield from cells(item)
 
 
@@ -134,6 +137,8 @@ def test_what_a_round_can_show_is_frozen(name: str, literal: ModuleType):
     assert ("packed_tokens" in frozen) == (coordinate.ranking is not None)
     assert ("candidates" in frozen) == (coordinate.ranking is not None)
     assert ("admitted" in frozen) == (coordinate.search is not None)
+    for field in ("typed", "local", "claimed"):
+        assert (field in frozen) == (coordinate.claims is not None)
     if coordinate.posterior:
         assert coordinate.policy.mode.replace("-", "_") in frozen
 
