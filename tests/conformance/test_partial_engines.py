@@ -130,6 +130,7 @@ KILLED = [
     ("train_step", "head-offset-one"),
     ("save_checkpoint", "residual-dropped"),
     ("load_checkpoint", "topk-ascending"),
+    ("publish_claims", "boolean-mask-added"),
     ("compile_tree", "self-aligned-logits"),
     ("node_count", "retrieval-not-a-chain"),
     ("prefill", "max-for-min"),
