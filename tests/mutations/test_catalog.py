@@ -71,6 +71,10 @@ DEMANDED = {
         head-only-medusa-2 filename-mismatch hard-coded-head-count head-missing-loose-load
         shared-loaded-as-independent base-revision-absent aliased-blocks-saved dtype-silently-cast
     """,
+    "claims": """
+        synthetic-labelled-measured source-figure-labelled-local typical-labelled-exact
+        batch-support-claimed lineage-contract-swapped
+    """,
 }
 
 WILD = """
