@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-_NUMBER = r"\d[\d,]*(?:\.\d+)?"
+_NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
 _WRITTEN = "two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|sixty|a hundred"
 
 KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(

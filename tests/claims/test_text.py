@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
+import yaml
+from rich.console import Console
 
+import medusa_manifests
 from medusa_oracles.claims_text import KINDS, WORDS, audit, untyped_numbers
 from medusa_spec.documents import schema
 
@@ -158,6 +162,28 @@ def test_a_planted_figure_is_found(page: Path, planted: str) -> None:
     (found,) = audit(f"{text}\n# A section of its own\n\n{planted}\n")
     assert found.kind == "speedup"
     assert found.line == len(text.splitlines()) + 4
+
+
+@pytest.mark.parametrize("name", medusa_manifests.names())
+def test_every_figure_of_a_manifests_note_is_typed(name: str) -> None:
+    document = yaml.safe_load(medusa_manifests.path(name).read_text("utf-8"))
+    assert audit(document["note"]) == []
+
+
+def test_the_tables_of_the_benchmarks_are_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, row in (
+        ("tree_build", (63, "peer", 3, 2, 1.5, 3.0, 2.0, 1, True)),
+        ("tree_search", (63, "a heap", 3, 1.5, 2.0)),
+    ):
+        bench = run_path(str(ROOT / "benchmarks" / f"{name}.py"))
+        Console(width=160).print(bench["table"]([bench["Result"](*row)]))
+        told = capsys.readouterr().out
+        assert "2.0×" in told
+        assert audit(told) == []
+        assert [found.figure for found in audit(told.replace("measured", "taken"))] == [
+            *("2.0×",),
+            *(["1×"] if name == "tree_build" else []),
+        ]
 
 
 def test_pages_are_found() -> None:
