@@ -229,20 +229,16 @@ def policy(trace: Trace) -> Iterator[Finding]:
     """Clause F6."""
     said = [(entry.get("mode"), entry.get("claim")) for entry in trace["claims.policies"]]
     owed = [(law.mode, derive_claim(law)) for law in facts_of(trace).policies]
-    yield from listed_as("CLAIMS.POLICY", "the policy", owed, said)
-
-
-def listed_as(
-    code: str, what: str, owed: Sequence[tuple[Any, Any]], said: Sequence[tuple[Any, Any]]
-) -> Iterator[Finding]:
-    """Every name once, in any order, each with what is owed of it."""
-    for name, expected in owed:
-        found = [value for key, value in said if key == name]
+    for mode, expected in owed:
+        found = [claim for name, claim in said if name == mode]
         if found != [expected]:
-            message = f"{what} {name} is not published as it is"
-            yield Finding(code, message, {}, expected, found[0] if len(found) == 1 else found)
-    for name in [key for key, _ in said if key not in [known for known, _ in owed]]:
-        yield Finding(code, f"{what} {str(name)[:80]} is published, and nothing is known of it")
+            message = f"the policy {mode} is not called what it is"
+            observed = found[0] if len(found) == 1 else found
+            yield Finding("CLAIMS.POLICY", message, {}, expected, observed)
+    known = [mode for mode, _ in owed]
+    for name in [name for name, _ in said if name not in known]:
+        message = f"the policy {str(name)[:80]} is published, and nothing is known of it"
+        yield Finding("CLAIMS.POLICY", message)
 
 
 @claims_oracle("CLAIMS.BATCH_ONE", "claims.batch")
@@ -276,8 +272,18 @@ def scope_is_named(trace: Trace) -> Iterator[Finding]:
 @claims_oracle("CLAIMS.LINEAGE", "claims.lineage")
 def lineage_by_contract(trace: Trace) -> Iterator[Finding]:
     """Clause F9."""
-    said, owed = (
-        [(entry.get("method"), {key: entry.get(key) for key in CONTRACT_WORDS}) for entry in table]
-        for table in (trace["claims.lineage"], lineage()["methods"])
-    )
-    yield from listed_as("CLAIMS.LINEAGE", "the method", owed, said)
+    code, said = "CLAIMS.LINEAGE", trace["claims.lineage"]
+    methods = [method["method"] for method in lineage()["methods"]]
+    for method in lineage()["methods"]:
+        entries = [entry for entry in said if entry.get("method") == method["method"]]
+        if len(entries) != 1:
+            message = f"{method['method']} is not told once"
+            yield Finding(code, message, {}, 1, len(entries))
+            continue
+        for word in CONTRACT_WORDS:
+            expected, observed = method[word], entries[0].get(word)
+            if observed != expected:
+                message = f"{method['method']} is told with another {word}"
+                yield Finding(code, message, {}, expected, observed)
+    for name in [entry.get("method") for entry in said if entry.get("method") not in methods]:
+        yield Finding(code, f"{str(name)[:80]} is told, and is no method of the lineage")
