@@ -40,7 +40,7 @@ class Typing(NamedTuple):
 
 
 def derive_typing(facts: Facts) -> dict[str, Typing]:
-    """Clauses F1 and F3 to F5: every figure by its name.
+    """Clauses E1 and E3 to E5: every figure by its name.
 
     Which figures another comes from in the end is the closure of who is computed of whom.
     """
@@ -64,7 +64,7 @@ def derive_typing(facts: Facts) -> dict[str, Typing]:
 
 
 def derive_claim(law: Law) -> str:
-    """Clause F6: what a mode may be called, by the words of P14 and P15."""
+    """Clause E6: what a mode may be called, by the words of P14 and P15."""
     if "typical" in law.mode.split("-"):
         return "heuristic"
     if law.distance is None:
@@ -116,7 +116,7 @@ class Published(NamedTuple):
 
 
 def published(trace: Trace) -> Iterator[Published]:
-    """Every figure that is there; one that is missing is F2's."""
+    """Every figure that is there; one that is missing is E2's."""
     facts = facts_of(trace)
     entries: dict[Any, Mapping[str, Any]] = {}
     for entry in trace["claims.figures"]:
@@ -141,7 +141,7 @@ _FOREIGN = ("synthetic", "source-reported")
 
 @claims_oracle("CLAIMS.EVIDENCE", "claims.figures", proves=has_figures)
 def evidence(trace: Trace) -> Iterator[Finding]:
-    """Clause F1. That a foreign figure is called measured is F3's and F4's."""
+    """Clause E1. That a foreign figure is called measured is E3's and E4's."""
     code = "CLAIMS.EVIDENCE"
     for seen in published(trace):
         where, said = {"figure": seen.row}, seen.entry.get("evidence")
@@ -167,7 +167,7 @@ def alike(expected: Any, observed: Any) -> bool:
 
 @claims_oracle("CLAIMS.FIGURES_KEPT", "claims.figures")
 def figures_kept(trace: Trace) -> Iterator[Finding]:
-    """Clause F2."""
+    """Clause E2."""
     code, facts = "CLAIMS.FIGURES_KEPT", facts_of(trace)
     listed = Counter(entry.get("name") for entry in trace["claims.figures"])
     for row, figure in enumerate(facts.figures):
@@ -186,7 +186,7 @@ def figures_kept(trace: Trace) -> Iterator[Finding]:
 
 @claims_oracle("CLAIMS.SYNTHETIC_IS_NOT_MEASURED", "claims.figures", proves=rests_on("synthetic"))
 def synthetic_is_not_measured(trace: Trace) -> Iterator[Finding]:
-    """Clause F3."""
+    """Clause E3."""
     for seen in published(trace):
         for how in taken_for_own(seen, "synthetic"):
             message = f"{seen.figure.name} rests on what was made up, and is {how}"
@@ -196,7 +196,7 @@ def synthetic_is_not_measured(trace: Trace) -> Iterator[Finding]:
 
 @claims_oracle("CLAIMS.NO_BORROWED_SPEEDUP", "claims.figures", proves=rests_on("source-reported"))
 def no_borrowed_speedup(trace: Trace) -> Iterator[Finding]:
-    """Clause F4."""
+    """Clause E4."""
     code = "CLAIMS.NO_BORROWED_SPEEDUP"
     for seen in published(trace):
         where, name = {"figure": seen.row}, seen.figure.name
@@ -210,7 +210,7 @@ def no_borrowed_speedup(trace: Trace) -> Iterator[Finding]:
 
 @claims_oracle("CLAIMS.BASIS", "claims.figures", proves=has_figures)
 def basis(trace: Trace) -> Iterator[Finding]:
-    """Clause F5. That a foreign figure is called local is F3's and F4's."""
+    """Clause E5. That a foreign figure is called local is E3's and E4's."""
     code = "CLAIMS.BASIS"
     for seen in published(trace):
         where, typing = {"figure": seen.row}, seen.typing
@@ -226,7 +226,7 @@ def basis(trace: Trace) -> Iterator[Finding]:
 
 @claims_oracle("CLAIMS.POLICY", "claims.policies", proves=lambda facts: bool(facts.policies))
 def policy(trace: Trace) -> Iterator[Finding]:
-    """Clause F6."""
+    """Clause E6."""
     said = [(entry.get("mode"), entry.get("claim")) for entry in trace["claims.policies"]]
     owed = [(law.mode, derive_claim(law)) for law in facts_of(trace).policies]
     for mode, expected in owed:
@@ -243,7 +243,7 @@ def policy(trace: Trace) -> Iterator[Finding]:
 
 @claims_oracle("CLAIMS.BATCH_ONE", "claims.batch")
 def batch_one(trace: Trace) -> Iterator[Finding]:
-    """Clause F7."""
+    """Clause E7."""
     batch = trace["claims.batch"]
     if batch.tolist() != 1:
         message = "more is claimed than one sequence a round"
@@ -252,7 +252,7 @@ def batch_one(trace: Trace) -> Iterator[Finding]:
 
 @claims_oracle("CLAIMS.SCOPE", "claims.scope")
 def scope_is_named(trace: Trace) -> Iterator[Finding]:
-    """Clause F8; an engine may leave more to others, if it names them."""
+    """Clause E8; an engine may leave more to others, if it names them."""
     code, said = "CLAIMS.SCOPE", trace["claims.scope"]
     topics = {entry["topic"]: entry["owner"] for entry in scope()}
     for topic, owner in topics.items():
@@ -271,7 +271,7 @@ def scope_is_named(trace: Trace) -> Iterator[Finding]:
 
 @claims_oracle("CLAIMS.LINEAGE", "claims.lineage")
 def lineage_by_contract(trace: Trace) -> Iterator[Finding]:
-    """Clause F9."""
+    """Clause E9."""
     code, said = "CLAIMS.LINEAGE", trace["claims.lineage"]
     methods = [method["method"] for method in lineage()["methods"]]
     for method in lineage()["methods"]:

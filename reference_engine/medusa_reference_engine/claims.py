@@ -9,7 +9,7 @@ from medusa_spec.claims import CONTRACT_WORDS, Claims, Facts, Figure, Law, linea
 
 
 class ClaimsStage:
-    """Clauses F1 to F9."""
+    """Clauses E1 to E9."""
 
     def publish(self, facts: Facts) -> Claims:
         """The claims of these facts, figure by figure in their order."""
@@ -44,7 +44,7 @@ class ClaimsStage:
         }
 
     def evidence(self, figure: Figure) -> str:
-        """Clause F1: what the figure is."""
+        """Clause E1: what the figure is."""
         match figure.origin["kind"]:
             case "computed":
                 return "derived"
@@ -56,15 +56,15 @@ class ClaimsStage:
                 return "source-reported"
 
     def carried(self, figure: Figure) -> Mapping[str, Any]:
-        """Clause F1: what it has to carry; a source stands among the sources."""
+        """Clause E1: what it has to carry; a source stands among the sources."""
         return {k: v for k, v in figure.origin.items() if k not in ("kind", "source")}
 
     def value(self, figure: Figure) -> float:
-        """Clause F2: as it is known."""
+        """Clause E2: as it is known."""
         return figure.value
 
     def keeps(self, entry: Mapping[str, Any]) -> bool:
-        """Clause F2: whatever a figure says."""
+        """Clause E2: whatever a figure says."""
         return True
 
     def inputs(self, figure: Figure) -> Sequence[str]:
@@ -73,22 +73,22 @@ class ClaimsStage:
         return inputs
 
     def rests_on(self, figure: Figure, inputs: Sequence[Mapping[str, Any]]) -> set[str]:
-        """Clause F5: its own evidence, or that of all that it is computed of."""
+        """Clause E5: its own evidence, or that of all that it is computed of."""
         if figure.origin["kind"] != "computed":
             return {self.evidence(figure)}
         return {basis for entry in inputs for basis in entry["rests_on"]}
 
     def sources(self, figure: Figure, inputs: Sequence[Mapping[str, Any]]) -> set[str]:
-        """Clause F4: its own source, and those of all that it is computed of."""
+        """Clause E4: its own source, and those of all that it is computed of."""
         own = {figure.origin["source"]} if "source" in figure.origin else set()
         return own | {source for entry in inputs for source in entry["sources"]}
 
     def local(self, figure: Figure, rests_on: set[str]) -> bool:
-        """Clauses F3 to F5: whether all that it rests on was measured in this run."""
+        """Clauses E3 to E5: whether all that it rests on was measured in this run."""
         return rests_on == {"measured"}
 
     def claim(self, law: Law) -> str:
-        """Clause F6."""
+        """Clause E6."""
         if self.is_heuristic(law):
             return "heuristic"
         if law.distance is None:
@@ -108,16 +108,16 @@ class ClaimsStage:
         return "greedy-exact" if law.mode == "greedy" else "target-law"
 
     def batch(self) -> int:
-        """Clause F7."""
+        """Clause E7."""
         return 1
 
     def lineage(self) -> list[Mapping[str, Any]]:
-        """Clause F9: the table of the specification, by its words."""
+        """Clause E9: the table of the specification, by its words."""
         keys = ("method", *CONTRACT_WORDS)
         return [{key: method[key] for key in keys} for method in lineage()["methods"]]
 
     def scope(self) -> list[Mapping[str, Any]]:
-        """Clause F8: everything that is left to others, and to whom."""
+        """Clause E8: everything that is left to others, and to whom."""
         return [
             {"topic": entry["topic"], "owner": entry["owner"], "covered": False}
             for entry in scope()
