@@ -210,17 +210,25 @@ def no_borrowed_speedup(trace: Trace) -> Iterator[Finding]:
 
 @claims_oracle("CLAIMS.BASIS", "claims.figures", proves=has_figures)
 def basis(trace: Trace) -> Iterator[Finding]:
-    """Clause E5. That a foreign figure is called local is E3's and E4's."""
-    code = "CLAIMS.BASIS"
-    for seen in published(trace):
-        where, typing = {"figure": seen.row}, seen.typing
-        said = {*(seen.entry.get("rests_on") or ())}
-        if said != typing.rests_on:
-            message = f"{seen.figure.name} does not say what it rests on"
-            yield Finding(code, message, where, sorted(typing.rests_on), sorted(said))
-        local = seen.entry.get("local")
-        if local is not typing.local and not (local is True and {*_FOREIGN} & typing.rests_on):
-            message = f"{seen.figure.name} does not say whether it is of this run"
+    """Clause E5: what follows from what is said of the figure and its inputs, or the truth.
+
+    So a figure that is called what it is not is one breach, of another clause, and not two; and
+    that a foreign figure is called local is E3's and E4's.
+    """
+    code, every = "CLAIMS.BASIS", list(published(trace))
+    said = {seen.figure.name: frozenset(seen.entry.get("rests_on") or ()) for seen in every}
+    for seen in every:
+        where, typing, name = {"figure": seen.row}, seen.typing, seen.figure.name
+        own = [frozenset({seen.entry.get("evidence")})]
+        if seen.figure.origin["kind"] == "computed":
+            own = [said.get(other, frozenset()) for other in seen.figure.origin["inputs"]]
+        if said[name] not in (typing.rests_on, frozenset().union(*own)):
+            message = f"{name} does not say what it rests on"
+            yield Finding(code, message, where, sorted(typing.rests_on), sorted(said[name]))
+        local, follows = seen.entry.get("local"), said[name] == {"measured"}
+        foreign = local is True and bool({*_FOREIGN} & typing.rests_on)
+        if local is not typing.local and local is not follows and not foreign:
+            message = f"{name} does not say whether it is of this run"
             yield Finding(code, message, where, typing.local, local)
 
 
