@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
+import platform
 import statistics
 import sys
 import time
@@ -117,7 +119,8 @@ def compare() -> Iterator[Result]:
 def table(results: list[Result]) -> Table:
     """The results for a terminal."""
     title = f"Searching a tree for {HEADS} heads of {RANKS} ranks"
-    grid = Table(title=title, title_justify="left")
+    measured = f"measured by `tree_search.py` on {os.cpu_count()} cores, medians of some runs"
+    grid = Table(title=f"{title}, {measured}", title_justify="left")
     grid.add_column("nodes", justify="right")
     grid.add_column("by")
     for name in ("ms", "times as fast as a rescan"):
@@ -135,7 +138,9 @@ def main() -> None:
     given = parser.parse_args()
     results = list(compare())
     if given.json:
-        print(json.dumps({"results": [asdict(result) for result in results]}, indent=2))
+        machine = {"platform": platform.platform(), "cores": os.cpu_count()}
+        rows = [asdict(result) for result in results]
+        print(json.dumps({"machine": machine, "results": rows}, indent=2))
         return
     Console().print(table(results))
 

@@ -277,6 +277,33 @@ def rates(profile: Any) -> dict[str, Any]:
     }
 
 
+def claims(facts: Any) -> dict[str, Any]:
+    """What each figure is called, which are of the run, and what each policy may be called."""
+    origins = {figure.name: figure.origin for figure in facts.figures}
+
+    def ends(name: str) -> list[str]:
+        """The kinds of origin at the end of every way down the formulas, some of them again."""
+        if origins[name]["kind"] != "computed":
+            return [origins[name]["kind"]]
+        return [kind for other in origins[name]["inputs"] for kind in ends(other)]
+
+    words = ("computed", "derived"), ("made-up", "synthetic"), ("run", "measured")
+    called = dict((*words, ("said", "source-reported")))
+    claimed = {}
+    for law in facts.policies:
+        if law.mode in ("fast-typical", "typical") or (law.distance or 0) > 0:
+            claimed[law.mode] = "heuristic"
+        elif law.distance == 0:
+            claimed[law.mode] = "greedy-exact" if law.mode == "greedy" else "target-law"
+        else:
+            claimed[law.mode] = "unproven"
+    return {
+        "typed": {name: called[origin["kind"]] for name, origin in origins.items()},
+        "local": [name for name in origins if ends(name) and {*ends(name)} <= {"run"}],
+        "claimed": claimed,
+    }
+
+
 def frozen(coordinate: Any) -> dict[str, Any]:
     """Everything that the `expected` block of a coordinate's manifest may hold.
 
@@ -292,6 +319,8 @@ def frozen(coordinate: Any) -> dict[str, Any]:
         found["admitted"] = [list(decision["path"]) for decision in search(coordinate.search)]
     if coordinate.cost is not None:
         found["ledger"] = ledger(coordinate.cost)
+    if coordinate.claims is not None:
+        found |= claims(coordinate.claims)
     if coordinate.ranking is None:
         return found
     packed = packed_tokens(coordinate.paths, coordinate.ranking.root, coordinate.ranking.heads)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from medusa_conformance.crafted import along_paths, posterior_logits, ranked_frontier
+from medusa_oracles.claims import derive_claim, derive_typing
 from medusa_oracles.commit import Publication, derive_commit
 from medusa_oracles.cost import (
     derive_break_even,
@@ -53,6 +54,11 @@ def oracle(coordinate: Coordinate) -> dict[str, Any]:
                 "speedup": derive_speedup(profile),
                 "breaks_even": derive_break_even(profile),
             }
+    if coordinate.claims is not None:
+        typings = derive_typing(coordinate.claims)
+        found["typed"] = {name: typing.evidence for name, typing in typings.items()}
+        found["local"] = [name for name, typing in typings.items() if typing.local]
+        found["claimed"] = {law.mode: derive_claim(law) for law in coordinate.claims.policies}
     if coordinate.ranking is None:
         return found
     frontier = ranked_frontier(coordinate.ranking, coordinate.model.vocabulary, coordinate.topk)
@@ -104,6 +110,11 @@ def engine(coordinate: Coordinate) -> dict[str, Any]:
         counts = {name: getattr(seen, name) for name in COUNTS}
         noted = {name: getattr(seen, name) for name in RATES}
         found["ledger"] = counts | {n: rate.item() for n, rate in noted.items() if rate is not None}
+    if coordinate.claims is not None:
+        claims = made.publish_claims(coordinate.claims)
+        found["typed"] = {entry["name"]: entry["evidence"] for entry in claims.figures}
+        found["local"] = [entry["name"] for entry in claims.figures if entry["local"]]
+        found["claimed"] = {entry["mode"]: entry["claim"] for entry in claims.policies}
     if coordinate.ranking is None:
         return found
     found["packed_tokens"] = proposal.packed.tolist()

@@ -289,7 +289,8 @@ def different_heads(coordinate: Coordinate, dtype: DType, draw: int = 5) -> Head
         # of the size of what it reads: greater ones round by more than is granted.
         odd = generator.integers(most // 4, most // 2, size) * 2 + 1
         values: FloatArray = generator.choice((-1.0, 1.0), size) * odd / most
-        return values * 2.0 ** -np.ceil(np.log2(size[-1]))
+        values *= 2.0 ** -np.ceil(np.log2(size[-1]))
+        return values
 
     return heads_of(coordinate, drawn, drawn)
 

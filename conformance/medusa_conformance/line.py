@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from medusa_conformance.checkpoint import checkpoint
-from medusa_conformance.cost import cost
+from medusa_conformance.around import AROUND
 from medusa_conformance.crafted import (
     GREAT,
     along_paths,
@@ -40,8 +39,6 @@ from medusa_conformance.probes import unlawful_documents
 from medusa_conformance.refusal import is_refusal
 from medusa_conformance.renewal import restaging
 from medusa_conformance.rounds import decoding, plain
-from medusa_conformance.search import search
-from medusa_conformance.training import training
 from medusa_conformance.translation import Engine, Translated
 from medusa_conformance.unlawful import unlawful_commit, unlawful_logits, unlawful_staging
 from medusa_oracles.posterior import derive_selection
@@ -393,9 +390,6 @@ SECTIONS: tuple[tuple[Callable[[Line], Iterator[Trace]], frozenset[str]], ...] =
     (unlawful_commit, ROUNDS),
     (unlawful_staging, ROUNDS),
     (generation, frozenset({"commit", "round"})),
-    (search, frozenset({"search"})),
-    (training, frozenset({"training"})),
-    (checkpoint, frozenset({"checkpoint"})),
-    (cost, frozenset({"cost"})),
+    *AROUND,
 )
 """Every section in the order of the contracts, with those that its traces exercise."""

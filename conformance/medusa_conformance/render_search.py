@@ -44,8 +44,8 @@ def search(document: Mapping[str, Any]) -> RenderableType:
     if len(document["paths"]) <= DECISIONS:
         parts += [Text("paths", style="bold"), Text(json.dumps(document["paths"])), Text()]
     prediction = Text(f"{document['objective']:.6g}", style="bold")
-    words = f" expected accepted edges a round, for {claim['evidence']} accuracies"
-    prediction.append(f"{words} and independent heads", style="not bold")
+    words = f" expected accepted edges a round, derived from {claim['evidence']} accuracies"
+    prediction.append(f"{words} of independent heads", style="not bold")
     return Group(*parts, prediction, Text("\n".join(ASSUMPTIONS), style="dim"))
 
 

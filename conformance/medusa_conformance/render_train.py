@@ -66,8 +66,8 @@ def promised(document: Mapping[str, Any]) -> Text:
     """What the accuracies say of the tree, beside what became of it."""
     accepted = document["decoding"][0]["published_per_round"] - 1
     return Text(
-        f"promised by the accuracies: {document['promised_accepted']:.2f} accepted edges a round; "
-        f"accepted of trained heads: {accepted:.2f}",
+        f"derived from the accuracies: {document['promised_accepted']:.2f} accepted edges a round; "
+        f"measured of trained heads: {accepted:.2f}",
         style="dim",
     )
 

@@ -33,7 +33,7 @@ SMALLER = "-shrunken"
 NAME_LIMIT = 80
 """Characters of a name (`coordinate.schema.json`)."""
 
-BESIDE = ("search", "training", "release", "cost")
+BESIDE = ("search", "training", "release", "cost", "claims")
 """What a coordinate has beside its rounds."""
 
 LEAST: Mapping[str, int] = {
@@ -238,6 +238,19 @@ def _less_cost(document: Document) -> Iterator[Document]:
                 yield document | {"cost": cost | {name: kept}}
 
 
+def _fewer_claims(document: Document) -> Iterator[Document]:
+    """A figure less, of those that no other is computed of, or a policy less."""
+    if "claims" not in document:
+        return
+    facts = document["claims"]
+    read = {name for f in facts["figures"] for name in f["origin"].get("inputs", ())}
+    for listed in ("figures", "policies"):
+        for entry in facts[listed]:
+            if entry.get("name") not in read:
+                kept = [other for other in facts[listed] if other != entry]
+                yield document | {"claims": facts | {listed: kept}}
+
+
 def _narrower(document: Document) -> Iterator[Document]:
     """Fewer heads, fewer ranks, fewer layers."""
     depth = max([1, *map(len, document["paths"])])
@@ -275,6 +288,7 @@ STEPS = (
     _less_search,
     _less_training,
     _less_cost,
+    _fewer_claims,
     _narrower,
 )
 """Each gives documents that are smaller in one respect, the greatest steps first."""

@@ -16,6 +16,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from medusa_conformance.claims_strategies import all_facts
 from medusa_conformance.cost_strategies import workloads
 from medusa_conformance.learning_strategies import releases, trainings
 from medusa_conformance.search_strategies import calibrations
@@ -232,6 +233,7 @@ def coordinates(draw: st.DrawFn, max_paths: int = MAX_PATHS) -> Coordinate:
         search=draw(st.none() | calibrations(heads, topk)) if heads else None,
         release=draw(releases(training)) if heads else None,
         cost=draw(workloads(grown)) if draw(st.sampled_from(_ONE_OF_SIX)) else None,
+        claims=draw(st.none() | st.none() | st.none() | all_facts()),
     )
 
 

@@ -31,6 +31,7 @@ _STAGE_OF = (
     ("checkpoint.fault", "save_checkpoint"),
     ("checkpoint.", "load_checkpoint"),
     ("cost.", "cost"),
+    ("claims.", "publish_claims"),
     ("tree.node_count", "node_count"),
     ("tree.", "compile_tree"),
     ("frontier.", "propose"),
@@ -57,7 +58,7 @@ _STAGE_OF = (
 
 
 _ANSWERS = (
-    *("heads", "search", "training", "cost", "tree"),
+    *("heads", "search", "training", "cost", "claims", "tree"),
     *("proposal", "verification", "selection", "commit"),
 )
 """Parts of a trace that are a stage's answer as it came, and not what the line made of several."""

@@ -2,6 +2,7 @@
 
 from medusa_mutations import (
     checkpoint,
+    claims,
     commit,
     coordinate,
     cost,
@@ -19,6 +20,7 @@ from medusa_mutations.catalog import Mutation, mutations
 __all__ = [
     "Mutation",
     "checkpoint",
+    "claims",
     "commit",
     "coordinate",
     "cost",

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any, Literal, TypeVar
 
 from medusa_reference_engine.checkpoint import CheckpointStage
+from medusa_reference_engine.claims import ClaimsStage
 from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
 from medusa_reference_engine.cost import CostStage
@@ -38,6 +39,7 @@ STAGES: dict[type[Any], str] = {
     TrainingStage: "training",
     CheckpointStage: "checkpoint",
     CostStage: "cost",
+    ClaimsStage: "claims",
 }
 """The field of `Stages` that holds each stage class."""
 

@@ -2,6 +2,7 @@
 
 from medusa_oracles import (
     checkpoint,
+    claims,
     commit,
     coordinate,
     cost,
@@ -21,6 +22,7 @@ from medusa_oracles.tree import derive_tree
 __all__ = [
     "Judgement",
     "checkpoint",
+    "claims",
     "commit",
     "coordinate",
     "cost",

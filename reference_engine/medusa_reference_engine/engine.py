@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from medusa_reference_engine.checkpoint import CheckpointStage, Origin
+from medusa_reference_engine.claims import ClaimsStage
 from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
 from medusa_reference_engine.cost import CostStage
@@ -26,6 +27,7 @@ from medusa_reference_engine.tree import TreeStage
 from medusa_reference_engine.verification import Model, VerificationStage, floats
 from medusa_reference_engine.weights import head_state, load_checkpoint, seeded_weights
 from medusa_spec.arrays import BoolArray, FloatArray, IntArray, RankPath
+from medusa_spec.claims import Claims, Facts
 from medusa_spec.coordinate import (
     Calibration,
     ModelShape,
@@ -73,6 +75,7 @@ class Stages:
     training: type[TrainingStage] = TrainingStage
     checkpoint: type[CheckpointStage] = CheckpointStage
     cost: type[CostStage] = CostStage
+    claims: type[ClaimsStage] = ClaimsStage
 
 
 class ReferenceEngine:
@@ -96,6 +99,7 @@ class ReferenceEngine:
         self._training = made.training()
         self._checkpoint = made.checkpoint()
         self._cost = made.cost()
+        self._claims = made.claims()
         weight = decoder.lm_head.weight
         self._dtype, self._device = weight.dtype, weight.device
         held = self._heads.load(HeadTensors.of(heads, self._dtype, self._device))
@@ -209,6 +213,10 @@ class ReferenceEngine:
     def cost(self, workload: Workload) -> CostLedger:
         """What one round of a workload takes; nothing of its sizes is allocated."""
         return self._cost.ledger(workload)
+
+    def publish_claims(self, facts: Facts) -> Claims:
+        """What may be said of figures and policies, beside what is said of any Medusa."""
+        return self._claims.publish(facts)
 
     def compile_tree(
         self, paths: Sequence[RankPath], topk: int, retrieval_order: str, sentinel: int

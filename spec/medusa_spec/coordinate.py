@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from medusa_spec.arrays import CacheRow, Depth, HeadIndex, PackedRow, Position, Rank, RankPath, Slot
+from medusa_spec.claims import Facts
 
 RetrievalOrder: TypeAlias = Literal["canonical", "pinned"]
 Mode: TypeAlias = Literal["greedy", "fast-typical"]
@@ -227,8 +228,9 @@ class Coordinate:
     where the path logits are steered. `posterior`, where given, is what the posterior judges
     instead; rows that it does not name are uniform. `ranking`, where given, replaces the frontier
     that the proposal reads. Beside any round, `search` is what a tree is to be built from,
-    `training` what its model's heads learn from, `release` what a checkpoint of them says that
-    they are, and `cost` the sizes of a round that is counted and not decoded.
+    `training` what its model's heads learn from, `release` what a checkpoint of them says that they
+    are, `cost` the sizes of a round that is counted and not decoded, and `claims` what is known of
+    figures that somebody may publish.
     """
 
     name: str
@@ -251,6 +253,7 @@ class Coordinate:
     training: Training | None = None
     release: Release | None = None
     cost: Workload | None = None
+    claims: Facts | None = None
     expected: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -285,8 +288,8 @@ class Coordinate:
     def document(self) -> dict[str, Any]:
         """The coordinate as the plain document that `coordinate.schema.json` describes."""
         plain: dict[str, Any] = _plain(asdict(self))
-        around = ("search", "training", "release", "cost")
-        for optional in ("ranking", "earlier", "branching", *around):
+        beside = ("search", "training", "release", "cost", "claims")
+        for optional in ("ranking", "earlier", "branching", *beside):
             if plain[optional] is None:
                 del plain[optional]
         for optional in ("posterior", "expected"):

@@ -43,6 +43,7 @@ AXES: Mapping[str, str] = {
     "round": "rounds of a generation",
     "node": "paths of a search, in the order of their admission",
     "step": "steps of a training",
+    "figure": "figures of the facts, in their order",
 }
 """What each axis of a finding's `where` counts, from zero."""
 

@@ -162,6 +162,8 @@ def inconsistencies(document: Mapping[str, Any]) -> Iterator[Inconsistency]:
         yield from _release(document["release"], document.get("training"), document["heads"])
     if "cost" in document:
         yield from _cost(document["cost"])
+    if "claims" in document:
+        yield from _claims(document["claims"])
     if "expected" in document:
         yield from _frozen(document["expected"], len(tree))
 
@@ -230,6 +232,22 @@ def accuracy_inconsistencies(
             if form == "cumulative" and after < before:
                 rule = f"falls from {before:g} to {after:g}; more ranks never match less often"
                 yield Inconsistency(f"{place}[{rank}]", rule)
+
+
+def _claims(facts: Mapping[str, Any]) -> Iterator[Inconsistency]:
+    for listed, key in (("figures", "name"), ("policies", "mode")):
+        names = [entry[key] for entry in facts[listed]]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                yield Inconsistency(f"claims.{listed}[{index}].{key}", f"{name} is there already")
+    known: set[str] = set()
+    for index, figure in enumerate(facts["figures"]):
+        # Behind its inputs, so that no figure is computed of itself.
+        for name in figure["origin"].get("inputs", ()):
+            if name not in known:
+                field = f"claims.figures[{index}].origin.inputs"
+                yield Inconsistency(field, f"{name} is no figure before this one")
+        known.add(figure["name"])
 
 
 def _training(training: Mapping[str, Any], heads: int) -> Iterator[Inconsistency]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from medusa_spec.arrays import RankPath
+from medusa_spec.claims import facts_from
 from medusa_spec.coordinate import (
     Acceptance,
     Calibration,
@@ -61,6 +62,7 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
     branching, training = document.get("branching"), document.get("training")
     search, release = document.get("search"), document.get("release")
     cost = document.get("cost")
+    claims = document.get("claims")
     return Coordinate(
         name=document["name"],
         source=Source(**document["source"]),
@@ -96,6 +98,7 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
         training=None if training is None else training_from(training),
         release=None if release is None else Release(**release),
         cost=None if cost is None else workload_from(cost),
+        claims=None if claims is None else facts_from(claims),
         expected=document.get("expected", {}),
     )
 

@@ -27,10 +27,11 @@ CONTRACTS = (
     "training",
     "checkpoint",
     "cost",
+    "claims",
 )
 """In the order in which a round meets them, and behind them those around it."""
 
-AROUND = ("search", "training", "checkpoint", "cost")
+AROUND = ("search", "training", "checkpoint", "cost", "claims")
 """Contracts around decoding: nothing of them shows in a round, and little of a round in them."""
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from medusa_spec.arrays import Array, BoolArray, FloatArray, IntArray, RankPath, numpy_of
+from medusa_spec.claims import Claims
 from medusa_spec.cost import CostLedger
 
 
@@ -299,6 +300,7 @@ STAGES: Mapping[str, Stage] = {
     "save_checkpoint": Stage(("folder", "release", "state"), SavedCheckpoint),
     "load_checkpoint": Stage(("folder", "release"), LoadedCheckpoint),
     "cost": Stage(("workload",), CostLedger),
+    "publish_claims": Stage(("facts",), Claims),
     "compile_tree": Stage(("paths", "topk", "retrieval_order", "sentinel"), TreeBuffers),
     "node_count": Stage(("branching",), int),
     "prefill": Stage(("tokens",), Frontier),

@@ -83,6 +83,7 @@ ARRAYS: Mapping[str, str] = {
     "checkpoint.after.head_logits": "K, P, V",
     "checkpoint.after.kv": "L, 2, H_kv, P, d_h",
     **{f"cost.{name}": "" for name in (*COUNTS, *RATES)},
+    "claims.batch": "",
     "tree.slots": "N",
     "tree.mask": "N, N",
     "tree.depths": "N",

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from medusa_spec.claims import facts_from
 from medusa_spec.coordinate import Policy, Release
 from medusa_spec.documents import parse_json, validate
 from medusa_spec.errors import InputError, one_line
@@ -132,7 +133,9 @@ def _parse(line: bytes, source: str) -> Any:
     return parse_json(text, source)
 
 
-_DOCUMENTS = ("coordinate", "document", "calibration", "training", "release", "workload")
+_DOCUMENTS = (
+    *("coordinate", "document", "calibration", "training", "release", "workload", "facts"),
+)
 _COUNTERS = ("id", "session", "capacity")
 
 
@@ -334,6 +337,7 @@ _ARGUMENTS = {
     "calibration": _part("search", calibration_from),
     "training": _part("training", training_from),
     "step": _INTEGER,
+    "facts": _part("claims", facts_from),
     "folder": Form(_write_folder, lambda value, place: Path(_read_text(value, place))),
     "workload": _part("cost", workload_from),
     "release": _record(Release, Release, _as_it_is),

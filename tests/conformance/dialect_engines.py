@@ -19,6 +19,7 @@ from medusa_conformance.line import Factory, Line
 from medusa_conformance.runner import Setting, Tally, judge_line, reference_factory
 from medusa_conformance.translation import fixed_policy
 from medusa_mutations import Mutation
+from medusa_spec.claims import Facts
 from medusa_spec.coordinate import Calibration, Coordinate, Policy, Training, Workload
 from medusa_spec.dialect import Dialect, dialect_from
 from medusa_spec.errors import Refused
@@ -145,6 +146,9 @@ class Speaker:
                 if not owned[:, head + 2 :].any():
                     raise Refused(f"head {head} has no label")
         return self.inner.train_step(training, step)
+
+    def publish_claims(self, facts: Facts) -> Any:
+        return self.inner.publish_claims(facts)
 
     def node_count(self, branching: Any) -> int:
         return int(self.inner.node_count(branching))

@@ -18,7 +18,7 @@ VERSIONS = {"python": "3.12.1", "medusa-oracles": "0.2.0", "numpy": "2.4.6"}
 ROUND = ("commit", "cache", "forward", "generate")
 """Stages that an engine without a cache of its own does not have."""
 
-IDLE = ("commit", "round", "coordinate", "search", "training", "checkpoint", "cost")
+IDLE = ("commit", "round", "coordinate", "search", "training", "checkpoint", "cost", "claims")
 """Contracts that nothing of such an engine exercises."""
 
 
@@ -248,11 +248,11 @@ def inconclusive() -> dict[str, Any]:
     codes = [c for c, i in invariants().items() if i.contract in ("verification", "commit")]
     return check(
         "inconclusive",
-        idle("round", "heads", "search", "training", "checkpoint", "cost")
+        idle("round", "heads", "search", "training", "checkpoint", "cost", "claims")
         | dict.fromkeys(codes, "incompetent"),
         absent=(
             *("apply_heads", "align_heads", "search_tree", "train_step"),
-            *("load_checkpoint", "cost", "generate"),
+            *("load_checkpoint", "cost", "publish_claims", "generate"),
         ),
         reasons=dict.fromkeys(codes, "verify hung")
         | dict.fromkeys(idle("round"), "the engine has no generate, forward")
@@ -260,6 +260,7 @@ def inconclusive() -> dict[str, Any]:
         | dict.fromkeys(idle("training"), "the engine has no train_step")
         | dict.fromkeys(idle("checkpoint"), "the engine has no load_checkpoint")
         | dict.fromkeys(idle("cost"), "the engine has no cost")
+        | dict.fromkeys(idle("claims"), "the engine has no publish_claims")
         | dict.fromkeys(idle("heads"), "apply_heads is not supported: no heads"),
         target={
             "kind": "command",

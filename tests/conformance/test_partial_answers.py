@@ -68,6 +68,8 @@ def judged(stage: str, field: str) -> Tally:
         names.append("two-heads")
     if stage == "cost":
         names.append("cost-shared-heads")
+    if stage == "publish_claims":
+        names.append("typed-run")
     if stage.endswith("_checkpoint"):
         names.append("checkpoint-independent")
     coordinates = [load(name) for name in names]

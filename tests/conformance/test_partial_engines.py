@@ -131,6 +131,7 @@ KILLED = [
     ("save_checkpoint", "residual-dropped"),
     ("load_checkpoint", "topk-ascending"),
     ("cost", "position-from-row"),
+    ("publish_claims", "boolean-mask-added"),
     ("compile_tree", "self-aligned-logits"),
     ("node_count", "retrieval-not-a-chain"),
     ("prefill", "max-for-min"),

@@ -34,6 +34,7 @@ SHOWN = (
     *("assistant-only", "assistant-only-joint", "assistant-only-distilled"),
     *("two-heads", "ten-paths"),
     *("checkpoint-shared", "checkpoint-joint", "cost-shared-heads"),
+    *("typed-edges", "typed-sources", "typed-run"),
 )
 OF_HEADS = {"HEADS.DECODES_AS_APPLIED", "VERIFICATION.HEAD_LOGITS", "ROUND.PREFILL_FRONTIER"}
 OF_A_PLAIN_PASS = {

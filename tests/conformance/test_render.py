@@ -11,6 +11,7 @@ from rich.console import Console, RenderableType
 
 from medusa_conformance import render
 from medusa_mutations import mutations
+from medusa_oracles.claims_text import audit
 from medusa_spec.registry import invariants
 
 WIDTHS = (80, 100, 160)
@@ -119,6 +120,11 @@ def test_verdict_is_last() -> None:
         "      0 of 0 mutants killed by the rule that they break",
         "      cpu float64, seed 5, 12.3 s",
     ]
+
+
+def test_a_proof_has_no_figure_but_the_time_that_it_took() -> None:
+    shown = "\n".join(lines(render.verification(verification()), 160))
+    assert [figure.figure for figure in audit(shown)] == ["12.3 s"]
 
 
 def test_a_fail_says_what_failed() -> None:

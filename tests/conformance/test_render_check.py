@@ -18,6 +18,7 @@ from medusa_conformance.finding_text import difference_text
 from medusa_conformance.render_check import FATES, UNTRACED, checked
 from medusa_conformance.runner import Tally
 from medusa_conformance.verdicts import invariant_rows
+from medusa_oracles.claims_text import audit
 from medusa_spec.registry import CONTRACTS, invariants
 
 Call = Callable[..., Any]
@@ -39,6 +40,14 @@ def under(heading: str, lines: list[str]) -> list[str]:
     start = lines.index(heading)
     assert lines[start - 1] == ""
     return lines[start + 1 : lines.index("", start)]
+
+
+def test_a_verdict_has_no_figure_but_the_time_that_it_took(
+    lines: Call, report_documents: ModuleType
+) -> None:
+    for document in (report_documents.passing(), report_documents.failing()):
+        found = audit("\n".join(lines(document)))
+        assert [figure.figure for figure in found] == [f"{document['seconds']:.1f} s"]
 
 
 def test_incidents_have_a_heading(lines: Call, report_documents: ModuleType) -> None:

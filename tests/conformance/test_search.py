@@ -14,6 +14,7 @@ import yaml
 
 import medusa_manifests
 from medusa_conformance.cli_search import MOST_NODES
+from medusa_oracles.claims_text import audit
 from medusa_spec.documents import schema, schema_errors
 
 Call = Callable[..., Any]
@@ -123,8 +124,12 @@ def test_a_person_reads_every_decision_and_what_the_number_is(call: Call, table:
         ["3", "0 0", "0.300000", "1.100000", "4", "1 0", "0.180000"],
     ]
     assert "[[0], [1], [0, 0]]" in lines
-    assert "1.1 expected accepted edges a round, for source-reported accuracies and" in answer.out
+    assert (
+        "1.1 expected accepted edges a round, derived from source-reported accuracies" in answer.out
+    )
     assert "accepted edges are not tokens per second" in answer.out
+    assert audit(answer.out) == []
+    assert audit(answer.out.replace("derived from source-reported", "for")) != []
 
 
 def test_a_budget_that_is_too_great_ends_the_tree_and_is_said(call: Call, table: Call) -> None:

@@ -99,6 +99,7 @@ def test_every_stage_answers_as_it_does_in_process(served: Serve, tmp_path: Path
     assert plainly(saved[0]) == plainly(saved[1])
     for folder in folders[::-1]:
         ask("load_checkpoint", folder, release)
+    ask("publish_claims", medusa_manifests.load("typed-run").claims)
     paths = COORDINATE.paths
     tree = ask("compile_tree", paths, topk, policy.retrieval_order, policy.sentinel)
     ask("node_count", (3, 2))

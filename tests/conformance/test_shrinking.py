@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from medusa_conformance.checkpoint import checkpoint
+from medusa_conformance.claims import claims
 from medusa_conformance.cost import cost
 from medusa_conformance.generation import generation
 from medusa_conformance.line import Line
@@ -22,6 +23,7 @@ from medusa_conformance.training import training
 from medusa_manifests import tolerance
 from medusa_oracles import judge
 from medusa_reference_engine.checkpoint import CheckpointStage
+from medusa_reference_engine.claims import ClaimsStage
 from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
 from medusa_reference_engine.cost import CostStage
@@ -102,6 +104,11 @@ class TakesAnyRevision(CheckpointStage):
         super().compare(file, config, {**identity, "base_revision": config.get("base_revision")})
 
 
+class ForgetsWhatAFormulaReads(ClaimsStage):
+    def rests_on(self, figure: Any, inputs: Any) -> Any:
+        return {self.evidence(figure)}
+
+
 Section = Callable[[Line], Iterator[Trace]]
 
 
@@ -148,6 +155,7 @@ PLANTED: dict[str, tuple[Stages, Section, str]] = {
         "CHECKPOINT.IDENTITY",
     ),
     "cost": (Stages(cost=CountsEveryPathOnce), cost, "COST.PATH_LOGITS"),
+    "claims": (Stages(claims=ForgetsWhatAFormulaReads), claims, "CLAIMS.BASIS"),
 }
 
 BATCH = Training(

@@ -33,6 +33,7 @@ from medusa_conformance.strategies import (
 )
 from medusa_manifests import tolerance
 from medusa_oracles import derive_tree, judge
+from medusa_oracles.claims import derive_typing
 from medusa_oracles.coordinate import derive_violations
 from medusa_oracles.search_plan import derive_increments, derive_size
 from medusa_reference_engine.coordinate import AdmissionStage
@@ -40,6 +41,7 @@ from medusa_reference_engine.engine import ReferenceEngine
 from medusa_reference_engine.posterior import PosteriorStage
 from medusa_spec import Coordinate, canonical_order, coordinate_from, invariants
 from medusa_spec.arrays import RankPath
+from medusa_spec.claims import Facts
 from medusa_spec.coordinate import Calibration
 from medusa_spec.stages import arrays_of
 from medusa_spec.trace import Trace
@@ -105,6 +107,15 @@ def distinct(calibration: Calibration) -> bool:
     return all(len({*row}) == len(row) for row in derive_increments(calibration).tolist())
 
 
+def depths(facts: Facts) -> dict[str, int]:
+    """How many formulas stand one on another below each figure, itself counted."""
+    found = {"": 0}
+    for figure in facts.figures:
+        below = [found[name] for name in figure.origin.get("inputs", ())]
+        found[figure.name] = max(below, default=0) + (figure.origin["kind"] == "computed")
+    return found
+
+
 ODDITIES: dict[str, Callable[[Coordinate], Any]] = {
     "token 0 in the prefix": lambda c: 0 in c.prefix,
     "token 0 as the root": lambda c: c.ranking and c.ranking.root == 0,
@@ -128,6 +139,15 @@ ODDITIES: dict[str, Callable[[Coordinate], Any]] = {
     "a root alone that is counted": lambda c: c.cost and not c.cost.paths,
     "a profile": lambda c: c.cost and c.cost.profile,
     "no profile": lambda c: c.cost and not c.cost.profile,
+    "a figure computed of a computed one": lambda c: (
+        c.claims and max(depths(c.claims).values()) > 1
+    ),
+    "a figure that rests on two kinds": lambda c: (
+        c.claims and any(len(t.rests_on) > 1 for t in derive_typing(c.claims).values())
+    ),
+    "a policy that nobody enumerated": lambda c: (
+        c.claims and any(law.distance is None for law in c.claims.policies)
+    ),
     "no path": lambda c: not c.paths,
     "no head": lambda c: c.heads == 0,
     "five heads": lambda c: c.heads == 5,

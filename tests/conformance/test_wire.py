@@ -94,6 +94,9 @@ calibrations = st.sampled_from(
 workloads = st.sampled_from(
     [medusa_manifests.load(name).cost for name in ("cost-nine-row", "cost-regular-3-2-2")]
 )
+facts = st.sampled_from(
+    [medusa_manifests.load(name).claims for name in ("typed-sources", "typed-run")]
+)
 texts = st.sampled_from(["canonical", "pinned"])
 variants = st.sampled_from(["medusa-1", "medusa-2", "self-distilled"])
 folders = st.text("abc. /é", min_size=1).map(Path)
@@ -106,6 +109,7 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "tree": records(TreeBuffers),
     "frontier": records(Frontier),
     "policy": policies,
+    "facts": facts,
     "paths": paths | sequences,
     "retrieval_order": texts,
     "end_of_sequence": st.none() | integers,

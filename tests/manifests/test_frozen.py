@@ -78,6 +78,9 @@ OURS = {
     "cost-nine-row-terminal",
     "cost-regular-3-2-2",
     "cost-shared-heads",
+    "typed-edges",
+    "typed-run",
+    "typed-sources",
 }
 
 
@@ -92,7 +95,7 @@ def cells(value: Any) -> Iterator[tuple[Any, Any]]:
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         if isinstance(item, int | float):
             yield value, key
-        else:
+        elif not isinstance(item, str):
             yield from cells(item)
 
 
@@ -139,6 +142,8 @@ def test_what_a_round_can_show_is_frozen(name: str, literal: ModuleType):
     assert ("candidates" in frozen) == (coordinate.ranking is not None)
     assert ("admitted" in frozen) == (coordinate.search is not None)
     assert ("ledger" in frozen) == (coordinate.cost is not None)
+    for field in ("typed", "local", "claimed"):
+        assert (field in frozen) == (coordinate.claims is not None)
     if coordinate.posterior:
         assert coordinate.policy.mode.replace("-", "_") in frozen
 

@@ -76,6 +76,10 @@ DEMANDED = {
         commit-bytes-omitted rounds-for-tokens batch-claimed query-heads-for-kv-heads bits-for-bytes
         speedup-inverted
     """,
+    "claims": """
+        synthetic-labelled-measured source-figure-labelled-local typical-labelled-exact
+        batch-support-claimed lineage-contract-swapped
+    """,
 }
 
 WILD = """

@@ -129,12 +129,16 @@ def test_the_forms_are_listed() -> None:
     assert rows["an object"] == {
         *("tree", "compile_tree", "policy", "training", "release", "calibration", "search"),
         *("workload", "cost"),
+        *("facts", "claims"),
         *declared["Mapping[str, str]"],
         *("identity", "claim"),
     }
     assert rows["a string"] == declared["str"] | {"retrieval_order", "folder"}
     assert rows["a list of strings"] | {"paths"} >= declared["tuple[str, ...]"]
-    assert rows["any JSON"] == {"document", "rows", "decisions", "skipped", "groups"}
+    assert rows["any JSON"] == {
+        *("document", "rows", "decisions", "skipped", "groups"),
+        *("figures", "policies", "lineage", "scope"),
+    }
     assert rows["an integer or `null`"] == {"end_of_sequence"}
     asked = {name for stage in STAGES.values() for name in stage.arguments}
     arrays = {"hidden", "owned", "packed", "candidates", "path_logits"}

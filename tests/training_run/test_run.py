@@ -14,6 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from medusa_conformance.render import show
+from medusa_conformance.render_train import trained
+from medusa_oracles.claims_text import audit
 from medusa_reference_engine import ReferenceEngine
 from medusa_reference_engine.training_run import Recipe, report, run, train
 from medusa_reference_engine.training_run.corpus import read_corpus, standard_library
@@ -88,6 +91,19 @@ def test_the_page_has_every_figure_and_says_where_it_is_from(ran: Any) -> None:
     for row in ran.document["heads"]:
         assert f"| {row['head']} | {row['labels']} | {row['top'][0]:.3f} |" in text
         assert f"| {row['loss']['held_out']['end']:.3f} |" in text
+
+
+def test_every_figure_of_the_page_and_of_the_terminal_is_typed(
+    ran: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ran.folder / "report.md").read_text("utf-8")
+    assert audit(page) == []
+    assert audit(page.replace("measured here", "here")) != []
+    show(trained(ran.document, ran.folder))
+    told = capsys.readouterr().out
+    assert "derived from the accuracies: " in told
+    # The terminal does not repeat by which command; the page does.
+    assert [found.lacks for found in audit(told)] == ["the command of what is measured"]
 
 
 def test_the_checkpoint_decodes_as_plain_greedy_decoding_does(ran: Any, tiny: Recipe) -> None:
