@@ -49,7 +49,7 @@ NAMES = ("base", "base_revision", "tokenizer")
 def checkpoint(line: Line) -> Iterator[Trace]:
     """One lawful checkpoint, saved, loaded and saved again; then faults, each of a copy of it.
 
-    Every other fault, as the seed says: neighbours differ little, and over a few coordinates all of
+    Each third fault, as the seed says: neighbours differ little, and over a few coordinates all of
     them come up; but everything that is planted. Then the lawful one is loaded by who refused the
     others. Of a checkpoint that is not loaded as it is, none of this would say more.
     """
@@ -69,17 +69,17 @@ def checkpoint(line: Line) -> Iterator[Trace]:
             return
         for word in NAMES:
             yield elsewhere(line, release, written, word)
-        loader = None
-        some = islice(faults(written), written.seed % 2, None, 2)
+        loader = last = None
+        some = islice(faults(written), written.seed % 3, None, 3)
         for number, fault in enumerate(chain(some, planted(written))):
             folder = room / f"fault-{number}"
             shutil.copytree(written.folder, folder)
             fault.corrupt(folder)
             loader = loader or line.engine()
-            trace = broken(line, loader, release, folder, fault)
+            trace = last = broken(line, loader, release, folder, fault, last=last)
             if trace["checkpoint.refused"] is None:
                 # Whatever it holds now is not what it was made with.
-                loader = None
+                loader = last = None
             yield trace
         # Who has refused has not stopped loading; another load is not the first one over again, and
         # a third adds nothing to the second.
@@ -171,10 +171,12 @@ def broken(
     folder: Path,
     fault: Fault,
     began: bool = False,
+    last: Trace | None = None,
 ) -> Trace:
     """What became of a request to load a broken checkpoint, and of the engine that was asked.
 
-    Where it `began` a session, its rows are looked at, too.
+    Where it `began` a session, its rows are looked at, too. `last` is its refusal of another one,
+    behind which nothing else was asked: as that left it, it is now.
     """
     arrays: dict[str, Array] = {}
 
@@ -185,7 +187,12 @@ def broken(
             shown |= {"logits": seen.logits, "head_logits": seen.head_logits}
         arrays.update(present(f"checkpoint.{when}", **shown))
 
-    look("before")
+    if last is None:
+        look("before")
+    else:
+        left = "checkpoint.after."
+        found = {name: array for name, array in last.arrays.items() if name.startswith(left)}
+        arrays |= {name.replace("after", "before"): array for name, array in found.items()}
     try:
         _, refused = answered(line, partial(loader.load_checkpoint, folder, release))
     except Incident as incident:
