@@ -14,6 +14,15 @@ Projection: TypeAlias = Literal["independent", "shared"]
 Variant: TypeAlias = Literal["medusa-1", "medusa-2", "self-distilled"]
 TableForm: TypeAlias = Literal["cumulative", "incremental"]
 Evidence: TypeAlias = Literal["derived", "synthetic", "measured", "source-reported"]
+SamplingMode: TypeAlias = Literal[
+    "greedy",
+    "fast-typical",
+    "typical-per-path",
+    "nucleus-per-path",
+    "row-draw",
+    "rejection",
+    "rejection-uncorrected",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +141,48 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn and accepted; always written out in full (0x04F).
+
+    `temperature` divides logits before the softmax and is 0 for greedy alone. The typical modes cut
+    a row by `epsilon`, `alpha` and `entropy_guard`, as in a `Policy`; the others by `top_p`, but
+    for greedy, which leaves the most likely token alone.
+    """
+
+    mode: SamplingMode
+    temperature: float
+    epsilon: float
+    alpha: float
+    entropy_guard: float
+    top_p: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exactness:
+    """A model of `V` tokens that is a table, and the law that is asked of a mode over it (0x04F).
+
+    A row of a table holds small integer weights, and its probabilities are the weights over their
+    sum. `model` `[1 + V, V]` has a row for the start and one behind each token: the next token
+    depends on the last one alone. `drafts` `[K, 1 + V, V]` are the heads'; they know the last
+    published token, and not the root that follows it. The law is that of the first `length`
+    published tokens; `samples` sequences are drawn with `seed`.
+    """
+
+    model: tuple[tuple[int, ...], ...]
+    drafts: tuple[tuple[tuple[int, ...], ...], ...]
+    paths: tuple[RankPath, ...]
+    sampling: Sampling
+    length: int
+    samples: int
+    seed: int
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens of the table, `V`."""
+        return len(self.model[0])
+
+
+@dataclass(frozen=True, slots=True)
 class Training:
     """A batch `[B, S]`, and how the heads, and by the variant the backbone, learn from it (0x05).
 
@@ -177,8 +228,8 @@ class Coordinate:
     where the path logits are steered. `posterior`, where given, is what the posterior judges
     instead; rows that it does not name are uniform. `ranking`, where given, replaces the frontier
     that the proposal reads. Beside any round, `search` is what a tree is to be built from,
-    `training` what its model's heads learn from, and `release` what a checkpoint of them says that
-    they are.
+    `exactness` a table model of which an output law is asked, `training` what its model's heads
+    learn from, and `release` what a checkpoint of them says that they are.
     """
 
     name: str
@@ -198,6 +249,7 @@ class Coordinate:
     earlier: Generation | None = None
     branching: tuple[int, ...] | None = None
     search: Calibration | None = None
+    exactness: Exactness | None = None
     training: Training | None = None
     release: Release | None = None
     expected: Mapping[str, Any] = field(default_factory=dict)
@@ -234,7 +286,8 @@ class Coordinate:
     def document(self) -> dict[str, Any]:
         """The coordinate as the plain document that `coordinate.schema.json` describes."""
         plain: dict[str, Any] = _plain(asdict(self))
-        for optional in ("ranking", "earlier", "branching", "search", "training", "release"):
+        optionals = ("ranking", "earlier", "branching")
+        for optional in (*optionals, "search", "exactness", "training", "release"):
             if plain[optional] is None:
                 del plain[optional]
         for optional in ("posterior", "expected"):

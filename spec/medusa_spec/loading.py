@@ -13,12 +13,14 @@ from medusa_spec.coordinate import (
     Acceptance,
     Calibration,
     Coordinate,
+    Exactness,
     Generation,
     ModelShape,
     Policy,
     Ranking,
     Release,
     RowPosterior,
+    Sampling,
     Source,
     Training,
     canonical_order,
@@ -58,6 +60,7 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
     ranking, earlier = document.get("ranking"), document.get("earlier")
     branching, training = document.get("branching"), document.get("training")
     search, release = document.get("search"), document.get("release")
+    exactness = document.get("exactness")
     return Coordinate(
         name=document["name"],
         source=Source(**document["source"]),
@@ -90,6 +93,7 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
         else Generation(tuple(earlier["prefix"]), canonical_order(earlier["paths"])),
         branching=None if branching is None else tuple(branching),
         search=None if search is None else calibration_from(search),
+        exactness=None if exactness is None else exactness_from(exactness),
         training=None if training is None else training_from(training),
         release=None if release is None else Release(**release),
         expected=document.get("expected", {}),
@@ -99,6 +103,19 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
 def calibration_from(document: Mapping[str, Any]) -> Calibration:
     """The value of a `search` that already satisfies its schema."""
     return Calibration(**{**document, "accuracy": tuple(map(tuple, document["accuracy"]))})
+
+
+def exactness_from(document: Mapping[str, Any]) -> Exactness:
+    """The value of an `exactness` that already satisfies its schema."""
+    return Exactness(
+        model=tuple(map(tuple, document["model"])),
+        drafts=tuple(tuple(map(tuple, rows)) for rows in document["drafts"]),
+        paths=canonical_order(document["paths"]),
+        sampling=Sampling(**document["sampling"]),
+        length=document["length"],
+        samples=document["samples"],
+        seed=document["seed"],
+    )
 
 
 def training_from(document: Mapping[str, Any]) -> Training:

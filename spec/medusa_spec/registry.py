@@ -24,12 +24,13 @@ CONTRACTS = (
     "commit",
     "round",
     "search",
+    "exactness",
     "training",
     "checkpoint",
 )
 """In the order in which a round meets them, and behind them those around it."""
 
-AROUND = ("search", "training", "checkpoint")
+AROUND = ("search", "exactness", "training", "checkpoint")
 """Contracts around decoding: nothing of them shows in a round, and little of a round in them."""
 
 

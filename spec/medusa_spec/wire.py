@@ -19,7 +19,7 @@ import numpy as np
 from medusa_spec.coordinate import Policy, Release
 from medusa_spec.documents import parse_json, validate
 from medusa_spec.errors import InputError, one_line
-from medusa_spec.loading import calibration_from, training_from
+from medusa_spec.loading import calibration_from, exactness_from, training_from
 from medusa_spec.stages import STAGES, Frontier, HeadState, TreeBuffers, answer_of
 from medusa_spec.wire_array import LINE_LIMIT, Arrays, Place, read_array, shown, write_array
 
@@ -132,7 +132,7 @@ def _parse(line: bytes, source: str) -> Any:
     return parse_json(text, source)
 
 
-_DOCUMENTS = ("coordinate", "document", "calibration", "training", "release")
+_DOCUMENTS = ("coordinate", "document", "calibration", "exactness", "training", "release")
 _COUNTERS = ("id", "session", "capacity")
 
 
@@ -331,6 +331,9 @@ _ARGUMENTS = {
     "end_of_sequence": _nullable(_INTEGER),
     "how_many": _INTEGER,
     "calibration": _part("search", calibration_from),
+    "exactness": _part("exactness", exactness_from),
+    "seed": _INTEGER,
+    "count": _INTEGER,
     "training": _part("training", training_from),
     "step": _INTEGER,
     "folder": Form(_write_folder, lambda value, place: Path(_read_text(value, place))),
