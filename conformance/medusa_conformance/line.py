@@ -31,6 +31,7 @@ from medusa_conformance.crafted import (
     ranked_frontier,
     unsorted,
 )
+from medusa_conformance.exactness import laws, samples
 from medusa_conformance.generation import generation
 from medusa_conformance.incident import Incident, IncidentKind
 from medusa_conformance.isolation import Isolated, Missing, Record
@@ -391,6 +392,8 @@ SECTIONS: tuple[tuple[Callable[[Line], Iterator[Trace]], frozenset[str]], ...] =
     (unlawful_staging, ROUNDS),
     (generation, frozenset({"commit", "round"})),
     (search, frozenset({"search"})),
+    (laws, frozenset({"exactness"})),
+    (samples, frozenset({"exactness"})),
     (training, frozenset({"training"})),
     (checkpoint, frozenset({"checkpoint"})),
 )

@@ -16,12 +16,14 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from medusa_conformance.exactness_strategies import exactnesses
 from medusa_conformance.learning_strategies import releases, trainings
 from medusa_conformance.search_strategies import calibrations
 from medusa_spec.arrays import FloatArray, RankPath
 from medusa_spec.coordinate import (
     Acceptance,
     Coordinate,
+    Exactness,
     Generation,
     ModelShape,
     Policy,
@@ -227,7 +229,13 @@ def coordinates(draw: st.DrawFn, max_paths: int = MAX_PATHS) -> Coordinate:
         training=training,
         search=draw(st.none() | calibrations(heads, topk)) if heads else None,
         release=draw(releases(training)) if heads else None,
+        # A law stands beside everything else, and one in a few coordinates is enough.
+        exactness=draw(st.sampled_from((False,) * 5 + (True,)).flatmap(_law_or_none)),
     )
+
+
+def _law_or_none(chosen: bool) -> st.SearchStrategy[Exactness | None]:
+    return exactnesses() if chosen else st.none()
 
 
 @st.composite
