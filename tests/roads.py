@@ -13,6 +13,12 @@ import numpy as np
 
 from medusa_conformance.crafted import along_paths, posterior_logits, ranked_frontier
 from medusa_oracles.commit import Publication, derive_commit
+from medusa_oracles.output_law import (
+    derive_distance,
+    derive_law,
+    derive_tables,
+    derive_target,
+)
 from medusa_oracles.posterior import derive_selection
 from medusa_oracles.proposal import derive_proposal, derive_table
 from medusa_oracles.search_plan import derive_search
@@ -21,6 +27,9 @@ from medusa_oracles.verification import derive_positions, derive_staged_rows
 from medusa_reference_engine import ReferenceEngine
 from medusa_spec import Coordinate, Policy, Tolerance, Trace
 from medusa_spec.stages import CommitPlan, Selection, TreeBuffers
+
+PLACES = 12
+"""Of frozen probabilities, whose sums are rounded otherwise on each road."""
 
 EXACT = Tolerance(0.0, 0.0, "nothing here is compared within a tolerance")
 
@@ -37,6 +46,11 @@ def oracle(coordinate: Coordinate) -> dict[str, Any]:
     if coordinate.search is not None:
         decisions = derive_search(coordinate.search).decisions
         found["admitted"] = [list(decision.path) for decision in decisions]
+    if coordinate.exactness is not None:
+        tables = derive_tables(coordinate.exactness)
+        law = derive_law(tables)
+        found["law"] = law.round(PLACES).tolist()
+        found["distance"] = round(derive_distance(law, derive_target(tables)), PLACES)
     if coordinate.ranking is None:
         return found
     frontier = ranked_frontier(coordinate.ranking, coordinate.model.vocabulary, coordinate.topk)
@@ -83,6 +97,10 @@ def engine(coordinate: Coordinate) -> dict[str, Any]:
     }
     if coordinate.search is not None:
         found["admitted"] = [list(path) for path in made.search_tree(coordinate.search).paths]
+    if coordinate.exactness is not None:
+        answer = made.law(coordinate.exactness)
+        found["law"] = answer.law.round(PLACES).tolist()
+        found["distance"] = round(float(answer.distance), PLACES)
     if coordinate.ranking is None:
         return found
     found["packed_tokens"] = proposal.packed.tolist()

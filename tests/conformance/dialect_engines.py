@@ -19,7 +19,7 @@ from medusa_conformance.line import Factory, Line
 from medusa_conformance.runner import Setting, Tally, judge_line, reference_factory
 from medusa_conformance.translation import fixed_policy
 from medusa_mutations import Mutation
-from medusa_spec.coordinate import Calibration, Coordinate, Policy, Training
+from medusa_spec.coordinate import Calibration, Coordinate, Exactness, Policy, Training
 from medusa_spec.dialect import Dialect, dialect_from
 from medusa_spec.errors import Refused
 from medusa_spec.registry import CONTRACTS
@@ -134,6 +134,12 @@ class Speaker:
 
     def search_tree(self, calibration: Calibration) -> Any:
         return self.inner.search_tree(calibration)
+
+    def law(self, exactness: Exactness) -> Any:
+        return self.inner.law(exactness)
+
+    def sample(self, exactness: Exactness, seed: int, count: int) -> Any:
+        return self.inner.sample(exactness, seed, count)
 
     def train_step(self, training: Training, step: int) -> Any:
         if self.speaks.empty_heads == "reject":

@@ -66,6 +66,8 @@ def judged(stage: str, field: str) -> Tally:
     names = ["six-node", "posterior-fast-typical"]
     if stage == "search_tree":
         names.append("two-heads")
+    if stage in ("law", "sample"):
+        names.append("law-rejection")
     if stage.endswith("_checkpoint"):
         names.append("checkpoint-independent")
     coordinates = [load(name) for name in names]

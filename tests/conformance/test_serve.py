@@ -84,6 +84,9 @@ def test_every_stage_answers_as_it_does_in_process(served: Serve, tmp_path: Path
     ask("align_heads", np.array([[1, 2, 3]]), np.array([[True, False, True]]), 2)
     calibration = medusa_manifests.load("ten-paths").search
     ask("search_tree", calibration)
+    exactness = medusa_manifests.load("law-row-draw").exactness
+    ask("law", exactness)
+    ask("sample", exactness, 5, 20)
     ask("train_step", one_step(COORDINATE.heads), 0)
     release = Release("example/base", "5a0f", "example/base@5a0f", "medusa-1")
     folders = [tmp_path / name for name in ("near", "far")]

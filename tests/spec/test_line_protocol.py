@@ -121,13 +121,14 @@ def test_the_forms_are_listed() -> None:
         "sentinel",
         "how_many",
         "heads",
-        "step",
+        *("step", "seed", "count"),
     }
     assert rows["a list of integers"] == declared["tuple[int, ...]"] | {"branching", "prefix"}
     assert rows["a list of lists of integers"] == declared["tuple[RankPath, ...]"]
     assert rows["an object of arrays"] == {"frontier", "state", "gradient"}
     assert rows["an object"] == {
         *("tree", "compile_tree", "policy", "training", "release", "calibration", "search"),
+        "exactness",
         *declared["Mapping[str, str]"],
         *("identity", "claim"),
     }
