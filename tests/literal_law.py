@@ -197,6 +197,24 @@ def distance(given: Any) -> Any:
     return sum(abs(law[sequence] - plain[sequence]) for sequence in law) / 2
 
 
+def path_probability(given: Any) -> list[list[float]]:
+    """Behind each context, how probably the target goes along each path behind any root."""
+    rows = [processed(weights, given.sampling) for weights in given.model]
+    found = []
+    for context, row in enumerate(rows):
+        known = candidates(given, context)
+        behind = []
+        for path in given.paths:
+            tokens = [known[path[: edge + 1]] for edge in range(len(path))]
+            ways = [
+                chance * math.prod(rows[1 + u][v] for u, v in pairwise([root, *tokens]))
+                for root, chance in enumerate(row)
+            ]
+            behind.append(float(sum(ways)))
+        found.append(behind)
+    return found
+
+
 def frozen(coordinate: Any) -> dict[str, Any]:
     """What the `expected` block of a manifest holds of a law, rounded to 12 places."""
     given = coordinate.exactness

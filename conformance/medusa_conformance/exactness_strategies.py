@@ -11,9 +11,12 @@ from medusa_spec.coordinate import Exactness, Sampling, SamplingMode, canonical_
 
 MODES: tuple[SamplingMode, ...] = get_args(SamplingMode)
 
+EXACT: tuple[SamplingMode, ...] = ("greedy", "row-draw", "rejection")
+"""Modes with a rule of their own."""
+
 
 @st.composite
-def exactnesses(draw: st.DrawFn, modes: tuple[SamplingMode, ...] = MODES) -> Exactness:
+def exactnesses(draw: st.DrawFn, modes: tuple[SamplingMode, ...] = (*MODES, *EXACT)) -> Exactness:
     """Two or three tokens, up to two heads, and at most three published tokens.
 
     Weights are small, so that many are equal or nothing; ceilings and masses lie between the sums
