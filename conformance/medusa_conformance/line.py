@@ -392,8 +392,7 @@ SECTIONS: tuple[tuple[Callable[[Line], Iterator[Trace]], frozenset[str]], ...] =
     (unlawful_staging, ROUNDS),
     (generation, frozenset({"commit", "round"})),
     (search, frozenset({"search"})),
-    (laws, frozenset({"exactness"})),
-    (samples, frozenset({"exactness"})),
+    *((section, frozenset({"exactness"})) for section in (laws, samples)),
     (training, frozenset({"training"})),
     (checkpoint, frozenset({"checkpoint"})),
 )
