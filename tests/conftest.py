@@ -28,6 +28,12 @@ def literal() -> ModuleType:
     return _module("literal_formula")
 
 
+@pytest.fixture(scope="session")
+def literal_law() -> ModuleType:
+    """The same for output laws."""
+    return _module("literal_law")
+
+
 @pytest.fixture
 def skip_broken_documents(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Show broken documents to admission alone, which alone reads them: they take half the time."""
@@ -40,7 +46,9 @@ def skip_broken_documents(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
 
 
 @pytest.fixture(scope="session")
-def frozen_by_three_roads(literal: ModuleType) -> Callable[[str, tuple[str, ...]], None]:
+def frozen_by_three_roads(
+    literal: ModuleType, literal_law: ModuleType
+) -> Callable[[str, tuple[str, ...]], None]:
     """Prove that three roads which share no derivation lead to a manifest's frozen values."""
     roads = _module("roads")
 
@@ -48,7 +56,7 @@ def frozen_by_three_roads(literal: ModuleType) -> Callable[[str, tuple[str, ...]
     def walked(name: str) -> Mapping[str, Mapping[str, Any]]:
         given = medusa_manifests.load(name)
         return {
-            "literal formula": literal.frozen(given),
+            "literal formula": literal.frozen(given) | literal_law.frozen(given),
             "oracle": roads.oracle(given),
             "reference engine": roads.engine(given),
         }

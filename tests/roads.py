@@ -20,6 +20,12 @@ from medusa_oracles.cost import (
     derive_overhead,
     derive_speedup,
 )
+from medusa_oracles.output_law import (
+    derive_distance,
+    derive_law,
+    derive_tables,
+    derive_target,
+)
 from medusa_oracles.posterior import derive_selection
 from medusa_oracles.proposal import derive_proposal, derive_table
 from medusa_oracles.search_plan import derive_search
@@ -29,6 +35,9 @@ from medusa_reference_engine import ReferenceEngine
 from medusa_spec import Coordinate, Policy, Tolerance, Trace
 from medusa_spec.cost import COUNTS, RATES
 from medusa_spec.stages import CommitPlan, Selection, TreeBuffers
+
+PLACES = 12
+"""Of frozen probabilities, whose sums are rounded otherwise on each road."""
 
 EXACT = Tolerance(0.0, 0.0, "nothing here is compared within a tolerance")
 
@@ -59,6 +68,11 @@ def oracle(coordinate: Coordinate) -> dict[str, Any]:
         found["typed"] = {name: typing.evidence for name, typing in typings.items()}
         found["local"] = [name for name, typing in typings.items() if typing.local]
         found["claimed"] = {law.mode: derive_claim(law) for law in coordinate.claims.policies}
+    if coordinate.exactness is not None:
+        tables = derive_tables(coordinate.exactness)
+        law = derive_law(tables)
+        found["law"] = law.round(PLACES).tolist()
+        found["distance"] = round(derive_distance(law, derive_target(tables)), PLACES)
     if coordinate.ranking is None:
         return found
     frontier = ranked_frontier(coordinate.ranking, coordinate.model.vocabulary, coordinate.topk)
@@ -115,6 +129,10 @@ def engine(coordinate: Coordinate) -> dict[str, Any]:
         found["typed"] = {entry["name"]: entry["evidence"] for entry in claims.figures}
         found["local"] = [entry["name"] for entry in claims.figures if entry["local"]]
         found["claimed"] = {entry["mode"]: entry["claim"] for entry in claims.policies}
+    if coordinate.exactness is not None:
+        answer = made.law(coordinate.exactness)
+        found["law"] = answer.law.round(PLACES).tolist()
+        found["distance"] = round(float(answer.distance), PLACES)
     if coordinate.ranking is None:
         return found
     found["packed_tokens"] = proposal.packed.tolist()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from medusa_conformance.checkpoint import checkpoint
 from medusa_conformance.claims import claims
 from medusa_conformance.cost import cost
+from medusa_conformance.exactness import laws, samples
 from medusa_conformance.search import search
 from medusa_conformance.training import training
 from medusa_spec.trace import Trace
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 AROUND: tuple[tuple[Callable[[Line], Iterator[Trace]], frozenset[str]], ...] = (
     (search, frozenset({"search"})),
+    *((section, frozenset({"exactness"})) for section in (laws, samples)),
     (training, frozenset({"training"})),
     (checkpoint, frozenset({"checkpoint"})),
     (cost, frozenset({"cost"})),

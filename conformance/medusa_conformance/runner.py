@@ -270,7 +270,7 @@ def frozen_coordinates() -> list[Coordinate]:
     loaded = [medusa_manifests.load(name) for name in medusa_manifests.names()]
 
     def late(c: Coordinate) -> tuple[bool, bool, bool, str]:
-        around = any(part is not None for part in (c.search, c.training, c.release))
+        around = any(part is not None for part in (c.search, c.exactness, c.training, c.release))
         return not is_small(c), around, c.ranking is not None, c.name
 
     return sorted(loaded, key=late)

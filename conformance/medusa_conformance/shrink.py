@@ -33,7 +33,7 @@ SMALLER = "-shrunken"
 NAME_LIMIT = 80
 """Characters of a name (`coordinate.schema.json`)."""
 
-BESIDE = ("search", "training", "release", "cost", "claims")
+BESIDE = ("search", "exactness", "training", "release", "cost", "claims")
 """What a coordinate has beside its rounds."""
 
 LEAST: Mapping[str, int] = {
@@ -251,6 +251,23 @@ def _fewer_claims(document: Document) -> Iterator[Document]:
                 yield document | {"claims": facts | {listed: kept}}
 
 
+def _less_exactness(document: Document) -> Iterator[Document]:
+    """Fewer published tokens, fewer paths, or fewer heads than there are levels."""
+    if "exactness" not in document:
+        return
+    given = document["exactness"]
+    paths, drafts = given["paths"], given["drafts"]
+    for length in range(1, given["length"]):
+        yield document | {"exactness": given | {"length": length}}
+    inner = [path[:-1] for path in paths]
+    for leaf in [path for path in paths if path not in inner]:
+        kept = [path for path in paths if path != leaf]
+        yield document | {"exactness": given | {"paths": kept}}
+    depth = max(map(len, paths), default=0)
+    if depth < len(drafts):
+        yield document | {"exactness": given | {"drafts": drafts[:depth]}}
+
+
 def _narrower(document: Document) -> Iterator[Document]:
     """Fewer heads, fewer ranks, fewer layers."""
     depth = max([1, *map(len, document["paths"])])
@@ -286,6 +303,7 @@ STEPS = (
     _lower_ranks,
     _shorter_prefix,
     _less_search,
+    _less_exactness,
     _less_training,
     _less_cost,
     _fewer_claims,

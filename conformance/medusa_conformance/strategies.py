@@ -18,12 +18,14 @@ from hypothesis.extra import numpy as npst
 
 from medusa_conformance.claims_strategies import all_facts
 from medusa_conformance.cost_strategies import workloads
+from medusa_conformance.exactness_strategies import exactnesses
 from medusa_conformance.learning_strategies import releases, trainings
 from medusa_conformance.search_strategies import calibrations
 from medusa_spec.arrays import FloatArray, RankPath
 from medusa_spec.coordinate import (
     Acceptance,
     Coordinate,
+    Exactness,
     Generation,
     ModelShape,
     Policy,
@@ -234,7 +236,13 @@ def coordinates(draw: st.DrawFn, max_paths: int = MAX_PATHS) -> Coordinate:
         release=draw(releases(training)) if heads else None,
         cost=draw(workloads(grown)) if draw(st.sampled_from(_ONE_OF_SIX)) else None,
         claims=draw(st.none() | st.none() | st.none() | all_facts()),
+        # A law stands beside everything else, and one in three coordinates is enough.
+        exactness=draw(st.sampled_from((False, False, True)).flatmap(_law_or_none)),
     )
+
+
+def _law_or_none(chosen: bool) -> st.SearchStrategy[Exactness | None]:
+    return exactnesses() if chosen else st.none()
 
 
 @st.composite

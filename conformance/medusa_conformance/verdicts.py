@@ -23,6 +23,10 @@ _STAGE_OF = (
     ("heads.tokens", "align_heads"),
     ("heads.", "apply_heads"),
     ("search.", "search_tree"),
+    ("exactness.tokens", "sample"),
+    ("exactness.again", "sample"),
+    ("exactness.other", "sample"),
+    ("exactness.", "law"),
     ("training.plain_", "forward"),
     ("training.", "train_step"),
     ("checkpoint.saved", "save_checkpoint"),
@@ -58,7 +62,7 @@ _STAGE_OF = (
 
 
 _ANSWERS = (
-    *("heads", "search", "training", "cost", "claims", "tree"),
+    *("heads", "search", "exactness", "training", "cost", "claims", "tree"),
     *("proposal", "verification", "selection", "commit"),
 )
 """Parts of a trace that are a stage's answer as it came, and not what the line made of several."""

@@ -14,6 +14,7 @@ from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
 from medusa_reference_engine.cost import CostStage
 from medusa_reference_engine.engine import Stages
+from medusa_reference_engine.exactness import ExactnessStage
 from medusa_reference_engine.heads import HeadStage
 from medusa_reference_engine.posterior import PosteriorStage
 from medusa_reference_engine.proposal import ProposalStage
@@ -36,6 +37,7 @@ STAGES: dict[type[Any], str] = {
     CommitStage: "commit",
     RoundStage: "round",
     SearchStage: "search",
+    ExactnessStage: "exactness",
     TrainingStage: "training",
     CheckpointStage: "checkpoint",
     CostStage: "cost",

@@ -16,11 +16,13 @@ from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
 from medusa_reference_engine.cost import CostStage
 from medusa_reference_engine.decoder import Cache, Decoder, causal_mask
+from medusa_reference_engine.exactness import ExactnessStage
 from medusa_reference_engine.heads import HeadStage, HeadTensors
 from medusa_reference_engine.learner import Learner
 from medusa_reference_engine.posterior import PosteriorStage
 from medusa_reference_engine.proposal import ProposalStage
 from medusa_reference_engine.round import RoundStage, Session
+from medusa_reference_engine.sampled_decoding import sample_tokens
 from medusa_reference_engine.search import SearchStage
 from medusa_reference_engine.training import TrainingStage
 from medusa_reference_engine.tree import TreeStage
@@ -30,14 +32,17 @@ from medusa_spec.arrays import BoolArray, FloatArray, IntArray, RankPath
 from medusa_spec.claims import Claims, Facts
 from medusa_spec.coordinate import (
     Calibration,
+    Exactness,
     ModelShape,
     Policy,
     Release,
+    Sampling,
     Training,
     Workload,
 )
 from medusa_spec.cost import CostLedger
 from medusa_spec.errors import Refused
+from medusa_spec.laws import OutputLaw, Sampled
 from medusa_spec.stages import (
     Admission,
     CacheView,
@@ -72,6 +77,7 @@ class Stages:
     commit: type[CommitStage] = CommitStage
     round: type[RoundStage] = RoundStage
     search: type[SearchStage] = SearchStage
+    exactness: type[ExactnessStage] = ExactnessStage
     training: type[TrainingStage] = TrainingStage
     checkpoint: type[CheckpointStage] = CheckpointStage
     cost: type[CostStage] = CostStage
@@ -79,7 +85,10 @@ class Stages:
 
 
 class ReferenceEngine:
-    """Medusa decoding, batch one. Every public method but `capacity` is a protocol stage."""
+    """Medusa decoding, batch one.
+
+    Every public method is a protocol stage, but for `capacity` and `sample_tokens`.
+    """
 
     name = "reference"
 
@@ -96,6 +105,7 @@ class ReferenceEngine:
         self._commit = made.commit()
         self._round = made.round()
         self._search = made.search()
+        self._exactness = made.exactness()
         self._training = made.training()
         self._checkpoint = made.checkpoint()
         self._cost = made.cost()
@@ -160,6 +170,14 @@ class ReferenceEngine:
     def search_tree(self, calibration: Calibration) -> SearchPlan:
         """The tree of so many paths that accuracies are worth most with."""
         return self._search.search(calibration)
+
+    def law(self, exactness: Exactness) -> OutputLaw:
+        """The law of what a mode publishes over a table model, by every outcome of its draws."""
+        return self._exactness.law(exactness)
+
+    def sample(self, exactness: Exactness, seed: int, count: int) -> Sampled:
+        """`count` sequences that the same rounds publish, drawn with a seed."""
+        return self._exactness.sample(exactness, seed, count)
 
     def train_step(self, training: Training, step: int) -> TrainingStep:
         """One step; decoding goes on with what was trained, and no generation with what was not.
@@ -304,6 +322,19 @@ class ReferenceEngine:
     ) -> Decoded:
         """A whole generation of `how_many` tokens."""
         return self._round.generate(self, prefix, how_many, paths, topk, policy, end_of_sequence)
+
+    def sample_tokens(
+        self,
+        prefix: Sequence[int],
+        how_many: int,
+        paths: Sequence[RankPath],
+        topk: int,
+        sampling: Sampling,
+        seed: int,
+    ) -> tuple[int, ...]:
+        """A generation under a sampling mode; see `sampled_decoding`."""
+        given = prefix, how_many, paths, topk, sampling, seed
+        return sample_tokens(self, self._exactness, *given)
 
 
 def _state(held: HeadTensors) -> HeadState:

@@ -16,6 +16,15 @@ Variant: TypeAlias = Literal["medusa-1", "medusa-2", "self-distilled"]
 TableForm: TypeAlias = Literal["cumulative", "incremental"]
 Evidence: TypeAlias = Literal["derived", "synthetic", "measured", "source-reported"]
 HeadRows: TypeAlias = Literal["all", "terminal"]
+SamplingMode: TypeAlias = Literal[
+    "greedy",
+    "fast-typical",
+    "typical-per-path",
+    "nucleus-per-path",
+    "row-draw",
+    "rejection",
+    "rejection-uncorrected",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +143,48 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn and accepted; always written out in full (0x04F).
+
+    `temperature` divides logits before the softmax and is 0 for greedy alone. The typical modes cut
+    a row by `epsilon`, `alpha` and `entropy_guard`, as in a `Policy`; the others by `top_p`, but
+    for greedy, which leaves the most likely token alone.
+    """
+
+    mode: SamplingMode
+    temperature: float
+    epsilon: float
+    alpha: float
+    entropy_guard: float
+    top_p: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exactness:
+    """A model of `V` tokens that is a table, and the law that is asked of a mode over it (0x04F).
+
+    A row of a table holds small integer weights, and its probabilities are the weights over their
+    sum. `model` `[1 + V, V]` has a row for the start and one behind each token: the next token
+    depends on the last one alone. `drafts` `[K, 1 + V, V]` are the heads'; they know the last
+    published token, and not the root that follows it. The law is that of the first `length`
+    published tokens; `samples` sequences are drawn with `seed`.
+    """
+
+    model: tuple[tuple[int, ...], ...]
+    drafts: tuple[tuple[tuple[int, ...], ...], ...]
+    paths: tuple[RankPath, ...]
+    sampling: Sampling
+    length: int
+    samples: int
+    seed: int
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens of the table, `V`."""
+        return len(self.model[0])
+
+
+@dataclass(frozen=True, slots=True)
 class Training:
     """A batch `[B, S]`, and how the heads, and by the variant the backbone, learn from it (0x05).
 
@@ -228,9 +279,9 @@ class Coordinate:
     where the path logits are steered. `posterior`, where given, is what the posterior judges
     instead; rows that it does not name are uniform. `ranking`, where given, replaces the frontier
     that the proposal reads. Beside any round, `search` is what a tree is to be built from,
-    `training` what its model's heads learn from, `release` what a checkpoint of them says that they
-    are, `cost` the sizes of a round that is counted and not decoded, and `claims` what is known of
-    figures that somebody may publish.
+    `exactness` a table model of which an output law is asked, `training` what its model's heads
+    learn from, `release` what a checkpoint of them says that they are, `cost` the sizes of a round
+    that is counted and not decoded, and `claims` what is known of figures to be published.
     """
 
     name: str
@@ -250,6 +301,7 @@ class Coordinate:
     earlier: Generation | None = None
     branching: tuple[int, ...] | None = None
     search: Calibration | None = None
+    exactness: Exactness | None = None
     training: Training | None = None
     release: Release | None = None
     cost: Workload | None = None
@@ -288,7 +340,7 @@ class Coordinate:
     def document(self) -> dict[str, Any]:
         """The coordinate as the plain document that `coordinate.schema.json` describes."""
         plain: dict[str, Any] = _plain(asdict(self))
-        beside = ("search", "training", "release", "cost", "claims")
+        beside = ("search", "exactness", "training", "release", "cost", "claims")
         for optional in ("ranking", "earlier", "branching", *beside):
             if plain[optional] is None:
                 del plain[optional]

@@ -41,6 +41,8 @@ AXES: Mapping[str, str] = {
     "rank": "ranks of a head",
     "token": "tokens of the vocabulary",
     "round": "rounds of a generation",
+    "context": "what a row of a table stands behind: the start, then each token",
+    "sequence": "sequences of tokens, in lexicographic order, or as they were drawn",
     "node": "paths of a search, in the order of their admission",
     "step": "steps of a training",
     "figure": "figures of the facts, in their order",

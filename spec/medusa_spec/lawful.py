@@ -16,6 +16,9 @@ class Violation(NamedTuple):
     rule: str
 
 
+LEAST_TEMPERATURE = 0.1
+"""Below it the powers of a table's weights are beyond what a float holds well."""
+
 LEGACY_ONLY = frozenset({"medusa/model/medusa_model_legacy.py", "medusa/train/train_legacy.py"})
 CURRENT_ONLY = frozenset({"medusa/model/medusa_model.py"})
 
@@ -156,6 +159,8 @@ def inconsistencies(document: Mapping[str, Any]) -> Iterator[Inconsistency]:
             yield Inconsistency("branching", f"is {branching}, and the paths branch otherwise")
     if "search" in document:
         yield from _search(document["search"], document["heads"], document["topk"])
+    if "exactness" in document:
+        yield from _exactness(document["exactness"])
     if "training" in document:
         yield from _training(document["training"], document["heads"])
     if "release" in document:
@@ -248,6 +253,36 @@ def _claims(facts: Mapping[str, Any]) -> Iterator[Inconsistency]:
                 field = f"claims.figures[{index}].origin.inputs"
                 yield Inconsistency(field, f"{name} is no figure before this one")
         known.add(figure["name"])
+
+
+def _exactness(exactness: Mapping[str, Any]) -> Iterator[Inconsistency]:
+    vocabulary, drafts = len(exactness["model"][0]), exactness["drafts"]
+    tables = {"model": exactness["model"]}
+    tables |= {f"drafts[{head}]": rows for head, rows in enumerate(drafts)}
+    for name, rows in tables.items():
+        field = f"exactness.{name}"
+        if len(rows) != 1 + vocabulary:
+            rule = f"has {len(rows)} rows; a start and {vocabulary} tokens need {1 + vocabulary}"
+            yield Inconsistency(field, rule)
+        for index, row in enumerate(rows):
+            if len(row) != vocabulary:
+                rule = f"weighs {len(row)} tokens of {vocabulary}"
+                yield Inconsistency(f"{field}[{index}]", rule)
+            if not any(row):
+                yield Inconsistency(f"{field}[{index}]", "weighs nothing")
+    paths, sampling = exactness["paths"], exactness["sampling"]
+    for violation in path_violations(paths, vocabulary, len(drafts), "exactness.paths"):
+        yield Inconsistency(violation.field, violation.rule)
+    mode, temperature = sampling["mode"], sampling["temperature"]
+    if (temperature == 0) != (mode == "greedy"):
+        rule = f"is {temperature:g}, and 0 is for greedy alone"
+        yield Inconsistency("exactness.sampling.temperature", rule)
+    if temperature and temperature < LEAST_TEMPERATURE:
+        rule = f"is {temperature:g}; above 0 the least is {LEAST_TEMPERATURE:g}"
+        yield Inconsistency("exactness.sampling.temperature", rule)
+    if mode.startswith("rejection") and any(any(path) for path in paths):
+        rule = f"branch, and {mode} draws one chain: each path has ranks 0 alone"
+        yield Inconsistency("exactness.paths", rule)
 
 
 def _training(training: Mapping[str, Any], heads: int) -> Iterator[Inconsistency]:

@@ -15,12 +15,14 @@ from medusa_spec.coordinate import (
     Calibration,
     Coordinate,
     CostProfile,
+    Exactness,
     Generation,
     ModelShape,
     Policy,
     Ranking,
     Release,
     RowPosterior,
+    Sampling,
     Source,
     Training,
     Workload,
@@ -63,6 +65,7 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
     search, release = document.get("search"), document.get("release")
     cost = document.get("cost")
     claims = document.get("claims")
+    exactness = document.get("exactness")
     return Coordinate(
         name=document["name"],
         source=Source(**document["source"]),
@@ -95,6 +98,7 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
         else Generation(tuple(earlier["prefix"]), canonical_order(earlier["paths"])),
         branching=None if branching is None else tuple(branching),
         search=None if search is None else calibration_from(search),
+        exactness=None if exactness is None else exactness_from(exactness),
         training=None if training is None else training_from(training),
         release=None if release is None else Release(**release),
         cost=None if cost is None else workload_from(cost),
@@ -106,6 +110,19 @@ def parse_coordinate(document: Mapping[str, Any]) -> Coordinate:
 def calibration_from(document: Mapping[str, Any]) -> Calibration:
     """The value of a `search` that already satisfies its schema."""
     return Calibration(**{**document, "accuracy": tuple(map(tuple, document["accuracy"]))})
+
+
+def exactness_from(document: Mapping[str, Any]) -> Exactness:
+    """The value of an `exactness` that already satisfies its schema."""
+    return Exactness(
+        model=tuple(map(tuple, document["model"])),
+        drafts=tuple(tuple(map(tuple, rows)) for rows in document["drafts"]),
+        paths=canonical_order(document["paths"]),
+        sampling=Sampling(**document["sampling"]),
+        length=document["length"],
+        samples=document["samples"],
+        seed=document["seed"],
+    )
 
 
 def training_from(document: Mapping[str, Any]) -> Training:

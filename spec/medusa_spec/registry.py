@@ -24,6 +24,7 @@ CONTRACTS = (
     "commit",
     "round",
     "search",
+    "exactness",
     "training",
     "checkpoint",
     "cost",
@@ -31,7 +32,7 @@ CONTRACTS = (
 )
 """In the order in which a round meets them, and behind them those around it."""
 
-AROUND = ("search", "training", "checkpoint", "cost", "claims")
+AROUND = ("search", "exactness", "training", "checkpoint", "cost", "claims")
 """Contracts around decoding: nothing of them shows in a round, and little of a round in them."""
 
 

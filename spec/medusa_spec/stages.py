@@ -16,6 +16,7 @@ from typing import Any
 from medusa_spec.arrays import Array, BoolArray, FloatArray, IntArray, RankPath, numpy_of
 from medusa_spec.claims import Claims
 from medusa_spec.cost import CostLedger
+from medusa_spec.laws import OutputLaw, Sampled
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +297,8 @@ STAGES: Mapping[str, Stage] = {
     "apply_heads": Stage(("state", "hidden"), HeadPass),
     "align_heads": Stage(("tokens", "owned", "heads"), HeadAlignment),
     "search_tree": Stage(("calibration",), SearchPlan),
+    "law": Stage(("exactness",), OutputLaw),
+    "sample": Stage(("exactness", "seed", "count"), Sampled),
     "train_step": Stage(("training", "step"), TrainingStep),
     "save_checkpoint": Stage(("folder", "release", "state"), SavedCheckpoint),
     "load_checkpoint": Stage(("folder", "release"), LoadedCheckpoint),

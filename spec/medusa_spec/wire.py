@@ -20,7 +20,12 @@ from medusa_spec.claims import facts_from
 from medusa_spec.coordinate import Policy, Release
 from medusa_spec.documents import parse_json, validate
 from medusa_spec.errors import InputError, one_line
-from medusa_spec.loading import calibration_from, training_from, workload_from
+from medusa_spec.loading import (
+    calibration_from,
+    exactness_from,
+    training_from,
+    workload_from,
+)
 from medusa_spec.stages import STAGES, Frontier, HeadState, TreeBuffers, answer_of
 from medusa_spec.wire_array import LINE_LIMIT, Arrays, Place, read_array, shown, write_array
 
@@ -134,7 +139,8 @@ def _parse(line: bytes, source: str) -> Any:
 
 
 _DOCUMENTS = (
-    *("coordinate", "document", "calibration", "training", "release", "workload", "facts"),
+    *("coordinate", "document", "calibration", "exactness", "training", "release"),
+    *("workload", "facts"),
 )
 _COUNTERS = ("id", "session", "capacity")
 
@@ -335,6 +341,9 @@ _ARGUMENTS = {
     "end_of_sequence": _nullable(_INTEGER),
     "how_many": _INTEGER,
     "calibration": _part("search", calibration_from),
+    "exactness": _part("exactness", exactness_from),
+    "seed": _INTEGER,
+    "count": _INTEGER,
     "training": _part("training", training_from),
     "step": _INTEGER,
     "facts": _part("claims", facts_from),

@@ -20,7 +20,14 @@ from medusa_conformance.runner import Setting, Tally, judge_line, reference_fact
 from medusa_conformance.translation import fixed_policy
 from medusa_mutations import Mutation
 from medusa_spec.claims import Facts
-from medusa_spec.coordinate import Calibration, Coordinate, Policy, Training, Workload
+from medusa_spec.coordinate import (
+    Calibration,
+    Coordinate,
+    Exactness,
+    Policy,
+    Training,
+    Workload,
+)
 from medusa_spec.dialect import Dialect, dialect_from
 from medusa_spec.errors import Refused
 from medusa_spec.registry import CONTRACTS
@@ -138,6 +145,12 @@ class Speaker:
 
     def cost(self, workload: Workload) -> Any:
         return self.inner.cost(workload)
+
+    def law(self, exactness: Exactness) -> Any:
+        return self.inner.law(exactness)
+
+    def sample(self, exactness: Exactness, seed: int, count: int) -> Any:
+        return self.inner.sample(exactness, seed, count)
 
     def train_step(self, training: Training, step: int) -> Any:
         if self.speaks.empty_heads == "reject":

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 import medusa_manifests
 from medusa_mutations import mutations
-from medusa_spec.registry import CONTRACTS, invariants
+from medusa_spec.registry import AROUND, CONTRACTS, invariants
 from medusa_spec.stages import STAGES
 
 VERSIONS = {"python": "3.12.1", "medusa-oracles": "0.2.0", "numpy": "2.4.6"}
 ROUND = ("commit", "cache", "forward", "generate")
 """Stages that an engine without a cache of its own does not have."""
 
-IDLE = ("commit", "round", "coordinate", "search", "training", "checkpoint", "cost", "claims")
+IDLE = ("commit", "round", "coordinate", *AROUND)
 """Contracts that nothing of such an engine exercises."""
 
 
@@ -248,15 +248,15 @@ def inconclusive() -> dict[str, Any]:
     codes = [c for c, i in invariants().items() if i.contract in ("verification", "commit")]
     return check(
         "inconclusive",
-        idle("round", "heads", "search", "training", "checkpoint", "cost", "claims")
-        | dict.fromkeys(codes, "incompetent"),
+        idle("round", "heads", *AROUND) | dict.fromkeys(codes, "incompetent"),
         absent=(
-            *("apply_heads", "align_heads", "search_tree", "train_step"),
-            *("load_checkpoint", "cost", "publish_claims", "generate"),
+            *("apply_heads", "align_heads", "search_tree", "law", "sample"),
+            *("train_step", "load_checkpoint", "cost", "publish_claims", "generate"),
         ),
         reasons=dict.fromkeys(codes, "verify hung")
         | dict.fromkeys(idle("round"), "the engine has no generate, forward")
         | dict.fromkeys(idle("search"), "the engine has no search_tree")
+        | dict.fromkeys(idle("exactness"), "the engine has no law")
         | dict.fromkeys(idle("training"), "the engine has no train_step")
         | dict.fromkeys(idle("checkpoint"), "the engine has no load_checkpoint")
         | dict.fromkeys(idle("cost"), "the engine has no cost")

@@ -24,7 +24,7 @@ from medusa_conformance.picture import Marks, picture
 from medusa_conformance.values import TEXT_LIMIT, sides
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.loading import coordinate_from
-from medusa_spec.registry import CONTRACTS, invariants
+from medusa_spec.registry import AROUND, CONTRACTS, invariants
 
 VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
 RULES = len(invariants())
@@ -210,8 +210,7 @@ def test_sentences_that_a_verdict_rests_on(report_documents: ModuleType) -> None
         " compile_tree declined 3 of 1234 calls as unsupported."
         f" {without} not exercised, as said."
     )
-    around = ("search", "training", "checkpoint", "cost", "claims")
-    idle = len(report_documents.idle("round", "heads", *around))
+    idle = len(report_documents.idle("round", "heads", *AROUND))
     assert said("inconclusive") == (
         f"{rules - idle - 20} of {rules} invariants executed on 89 coordinates;"
         " none of them failed."

@@ -85,7 +85,7 @@ def test_every_contract_has_a_section() -> None:
 def test_a_contract_alone_is_judged_as_among_all(contract: str) -> None:
     names = (
         *("six-node", "end-of-sequence", "regular-3-2-2", "padded-batch"),
-        *("two-heads", "checkpoint-joint", "cost-shared-heads", "typed-run"),
+        *("two-heads", "law-rejection", "checkpoint-joint", "cost-shared-heads", "typed-run"),
     )
     coordinates = [load(name) for name in names]
     everything = judge_coordinates(reference_factory(SETTING), coordinates, SETTING)

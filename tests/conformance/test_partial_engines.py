@@ -25,7 +25,7 @@ from medusa_spec.stages import STAGES
 SETTING = Setting("cpu", "float64")
 SHOWN = (
     *("six-node", "own-acceptance-typical", "regular-3-2-2"),
-    *("two-heads", "checkpoint-independent", "cost-shared-heads"),
+    *("two-heads", "law-rejection", "checkpoint-independent", "cost-shared-heads"),
 )
 
 HANDED_ON = {"proposal.packed", "selection.path", "selection.accepted"}
@@ -127,6 +127,8 @@ KILLED = [
     ("apply_heads", "sibling-visible"),
     ("align_heads", "gather-off-by-one"),
     ("search_tree", "root-invisible"),
+    ("law", "sum-for-product"),
+    ("sample", "distance-without-the-half"),
     ("train_step", "head-offset-one"),
     ("save_checkpoint", "residual-dropped"),
     ("load_checkpoint", "topk-ascending"),

@@ -33,6 +33,7 @@ SHOWN = (
     *("six-node", "own-acceptance-typical", "regular-3-2-2"),
     *("assistant-only", "assistant-only-joint", "assistant-only-distilled"),
     *("two-heads", "ten-paths"),
+    *("law-greedy", "law-nucleus-per-path", "law-rejection"),
     *("checkpoint-shared", "checkpoint-joint", "cost-shared-heads"),
     *("typed-edges", "typed-sources", "typed-run"),
 )

@@ -86,6 +86,9 @@ def test_every_stage_answers_as_it_does_in_process(served: Serve, tmp_path: Path
     ask("search_tree", calibration)
     workload = medusa_manifests.load("cost-nine-row").cost
     ask("cost", workload)
+    exactness = medusa_manifests.load("law-row-draw").exactness
+    ask("law", exactness)
+    ask("sample", exactness, 5, 20)
     ask("train_step", one_step(COORDINATE.heads), 0)
     release = Release("example/base", "5a0f", "example/base@5a0f", "medusa-1")
     folders = [tmp_path / name for name in ("near", "far")]

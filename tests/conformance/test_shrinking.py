@@ -14,6 +14,7 @@ import pytest
 from medusa_conformance.checkpoint import checkpoint
 from medusa_conformance.claims import claims
 from medusa_conformance.cost import cost
+from medusa_conformance.exactness import laws
 from medusa_conformance.generation import generation
 from medusa_conformance.line import Line
 from medusa_conformance.rounds import decoding
@@ -28,6 +29,7 @@ from medusa_reference_engine.commit import CommitStage
 from medusa_reference_engine.coordinate import AdmissionStage
 from medusa_reference_engine.cost import CostStage
 from medusa_reference_engine.engine import ReferenceEngine, Stages
+from medusa_reference_engine.exactness import ExactnessStage
 from medusa_reference_engine.heads import HeadStage
 from medusa_reference_engine.posterior import PosteriorStage
 from medusa_reference_engine.proposal import ProposalStage
@@ -89,6 +91,11 @@ class GrowsByLevels(SearchStage):
         return len(path), -weight, path
 
 
+class AddsUpWholeDifferences(ExactnessStage):
+    def distance(self, law: Any, target: Any) -> float:
+        return 2 * super().distance(law, target)
+
+
 class DividesByEveryRow(TrainingStage):
     def mean(self, losses: Any, owned: Any) -> Any:
         return losses[owned].sum() / owned.numel()
@@ -148,6 +155,7 @@ PLANTED: dict[str, tuple[Stages, Section, str]] = {
         "ROUND.FRONTIER_FEEDS_NEXT",
     ),
     "search": (Stages(search=GrowsByLevels), search, "SEARCH.FRONTIER_BEST"),
+    "exactness": (Stages(exactness=AddsUpWholeDifferences), laws, "EXACTNESS.DISTANCE"),
     "training": (Stages(training=DividesByEveryRow), training, "TRAINING.OWNED_MEAN"),
     "checkpoint": (
         Stages(checkpoint=TakesAnyRevision),

@@ -38,6 +38,8 @@ def test_names_of_a_stage_are_said_to_come_from_it() -> None:
     own = {"heads.labels": "align_heads", "heads.residual": "apply_heads"}
     own |= {"search.paths": "search_tree", "training.loss": "train_step", "cost.claim": "cost"}
     own |= {"claims.batch": "publish_claims"}
+    own |= {"exactness.law": "law", "exactness.claim": "law", "exactness.tokens": "sample"}
+    own |= {"exactness.again": "sample", "exactness.other": "sample"}
     own |= {"tree.node_count": "node_count", "tree.mask": "compile_tree"}
     own |= {"selection.label": "label", "selection.path": "select"}
     own |= {"commit.source": "commit", "cache.after": "cache", "generation.tokens": "generate"}

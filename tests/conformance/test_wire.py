@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import medusa_manifests
+from medusa_conformance.exactness_strategies import exactnesses
 from medusa_spec import InputError, Policy, wire
 from medusa_spec.coordinate import Release
 from medusa_spec.documents import schema, schema_errors
@@ -103,6 +104,7 @@ folders = st.text("abc. /é", min_size=1).map(Path)
 BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "document": mappings,
     "calibration": calibrations,
+    "exactness": exactnesses(),
     "training": trainings,
     "workload": workloads,
     "state": records(HeadState),
@@ -119,7 +121,8 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
 BY_NAME |= dict.fromkeys(("hidden", "owned", "packed", "candidates", "path_logits"), arrays)
 BY_NAME |= dict.fromkeys(("branching", "tokens", "prefix"), sequences)
 BY_NAME |= dict.fromkeys(("heads", "topk", "sentinel", "path", "accepted", "how_many"), integers)
-BY_NAME["step"] = st.integers(0, 2**63 - 1)
+BY_NAME |= dict.fromkeys(("step", "seed"), st.integers(0, 2**63 - 1))
+BY_NAME["count"] = st.integers(1, 2**63 - 1)
 
 
 def same(left: Any, right: Any) -> bool:

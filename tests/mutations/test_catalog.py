@@ -61,6 +61,12 @@ DEMANDED = {
         cumulative-for-increment leaves-only orphan-admitted budget-off-by-one
         depth-reads-next-head sum-for-product frontier-not-extended
     """,
+    "exactness": """
+        temperature-for-roots-alone cut-for-roots-alone rejected-row-drawn-afresh
+        path-draws-for-row-draws residual-missing residual-not-renormalised paths-share-a-draw
+        fast-typical-called-target-law path-draws-called-target-law proposal-forgotten
+        product-for-path-probability
+    """,
     "training": """
         labels-offset-one mask-not-shifted mean-over-all-rows empty-head-divides
         weights-exponent-off backbone-gradient-in-medusa-1 lm-head-trains-in-medusa-1

@@ -121,7 +121,7 @@ def test_the_forms_are_listed() -> None:
         "sentinel",
         "how_many",
         "heads",
-        "step",
+        *("step", "seed", "count"),
     }
     assert rows["a list of integers"] == declared["tuple[int, ...]"] | {"branching", "prefix"}
     assert rows["a list of lists of integers"] == declared["tuple[RankPath, ...]"]
@@ -130,6 +130,7 @@ def test_the_forms_are_listed() -> None:
         *("tree", "compile_tree", "policy", "training", "release", "calibration", "search"),
         *("workload", "cost"),
         *("facts", "claims"),
+        "exactness",
         *declared["Mapping[str, str]"],
         *("identity", "claim"),
     }

@@ -30,6 +30,7 @@ OPTIONAL = {
     "commit.frontier.heads",
     *(f"training.{n}" for n in ("state.lm_head", "state.projection", "gradient.projection")),
     "training.skipped",
+    *(f"exactness.{name}" for name in ("path_probability", "proposal")),
     *(f"checkpoint.held.{name}" for name in ("bias", "projection")),
     *(f"checkpoint.loaded.{name}" for name in ("bias", "lm_head", "projection")),
     *(f"checkpoint.{name}" for name in ("identity", "saver_logits", "loader_logits")),
@@ -123,7 +124,7 @@ def test_the_axes_are_those_by_which_oracles_place_their_findings() -> None:
 def test_the_stages_are_methods_of_an_engine() -> None:
     stages = [row[0].strip("`") for row in table("The engine protocol")]
     public = [name for name in vars(ReferenceEngine) if not name.startswith("_")]
-    makers = {"seeded", "from_checkpoint", "capacity", "name"}
+    makers = {"seeded", "from_checkpoint", "capacity", "name", "sample_tokens"}
     assert set(stages) == set(public) - makers
 
 
