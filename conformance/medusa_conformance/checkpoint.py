@@ -229,10 +229,12 @@ def foreign(line: Line, release: Release, written: Written, room: Path) -> Itera
 
 def one_more(line: Line, release: Release, written: Written, room: Path) -> Iterator[Trace]:
     """The heads of an engine with one head more, under the config of this one."""
-    more = line.coordinate.heads + 1
+    more, model = line.coordinate.heads + 1, line.coordinate.model
     theirs = replace(line.coordinate, heads=more)
-    if written.changed:
-        # The loss of their training has a weight for each head, and knows of no more.
+    bare = model.projection == "shared" and not model.head_blocks
+    # The loss of a training has a weight for each head, and knows of no more; and of heads without
+    # parameters no file says how many they are.
+    if written.changed or bare:
         return
     answer, folder = saved_by(line, theirs, release, room / "one-more")
     what = f"its files hold {more} heads, and its config names {more - 1}"
