@@ -26,7 +26,7 @@ from medusa_conformance.check_document import Run
 from medusa_conformance.cli import derive_manifest
 from medusa_conformance.cli_common import workers
 from medusa_conformance.judging import judge_target, keep
-from medusa_conformance.picture import draw
+from medusa_conformance.picture import svg_text
 from medusa_conformance.scaffold import write_stub
 from medusa_conformance.targets import Target
 from medusa_spec.documents import load_document
@@ -44,7 +44,8 @@ PAGE = "820,1270"
 
 def main() -> None:
     """All pictures."""
-    draw(derive_manifest(load_document(MANIFEST), MANIFEST), DOCS / "six-node.svg")
+    target = DOCS / "six-node.svg"
+    write_text(target, svg_text(derive_manifest(load_document(MANIFEST), MANIFEST), target))
     write_text(DOCS / "verify.svg", verification())
     photograph(DOCS / "report.png")
 

@@ -184,9 +184,10 @@ def derive(
     first = document["attention_mask"][:1]
     validate(document | {"attention_mask": first}, "derive", "derive --json")
     if picture is not None:
-        from medusa_conformance.picture import draw
+        from medusa_conformance.picture import svg_text
+        from medusa_spec.files import write_beside
 
-        draw(document, picture)
+        write_beside(source, {picture: svg_text(document, picture)})
     show(document, as_json, render.derivation)
     return int(failed)
 

@@ -11,6 +11,7 @@ import click
 from medusa_conformance.cli_common import json_option, show
 from medusa_spec.coordinate import Calibration, canonical_order
 from medusa_spec.documents import validate
+from medusa_spec.errors import InputError
 
 MOST_NODES = 65_536
 """Paths of the largest tree; it takes seconds."""
@@ -54,23 +55,28 @@ def search(
     """
     from medusa_conformance import render_search
     from medusa_conformance.tables import read_calibration
-    from medusa_spec.files import write_text
+    from medusa_spec.files import write_beside
 
     calibration = read_calibration(table, nodes, max_rank, run)
     document = searched(table.stem, calibration)
     # One path stands for all: each is of the same making, and a tree has tens of thousands.
     few = {name: document[name][:1] for name in ("paths", "decisions")}
     validate(document | few, "search", "search --json")
+    files: dict[Path, str] = {}
     if picture is not None:
         from medusa_conformance.derivation import derivation_document
-        from medusa_conformance.picture import draw, require_drawable
+        from medusa_conformance.picture import require_drawable, svg_text
 
         require_drawable(len(document["paths"]) + 1, picture)
         paths = canonical_order(document["paths"])
         heads, ranks = document["heads"], document["max_rank"]
-        draw(derivation_document(table.stem, paths, ranks, heads, "canonical", -1), picture)
+        derived = derivation_document(table.stem, paths, ranks, heads, "canonical", -1)
+        files[picture] = svg_text(derived, picture)
     if choices is not None:
-        write_text(choices, json.dumps(document["paths"]) + "\n")
+        if picture is not None and choices.resolve() == picture.resolve():
+            raise InputError(str(choices), "", "is named twice, for the paths and for the picture")
+        files[choices] = json.dumps(document["paths"]) + "\n"
+    write_beside(table, files)
     show(document, as_json, render_search.search)
     return 0
 

@@ -13,7 +13,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 from medusa_spec.errors import InputError
-from medusa_spec.files import write_text
 
 MAX_ROWS = 256
 """Rows of the largest tree that is drawn: a label still fits its cell, and a page its picture."""
@@ -83,11 +82,10 @@ class Marks:
 NO_MARKS = Marks()
 
 
-def draw(document: Mapping[str, Any], path: Path) -> None:
-    """Draw what `derive --json` prints, into a file whose name ends in `.svg`.
+def svg_text(document: Mapping[str, Any], path: Path) -> str:
+    """The SVG of what `derive --json` prints, for a file whose name ends in `.svg`.
 
-    Raises `InputError` on another name, on more than `MAX_ROWS` rows, and where the file cannot be
-    written; nothing is written then.
+    Raises `InputError` on another name, and on more than `MAX_ROWS` rows.
     """
     require_drawable(document["nodes"], path)
     svg = picture(document)
@@ -96,7 +94,7 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
     style.text = STYLE
     svg.insert(1, style)
     ElementTree.indent(svg, space=" ")
-    write_text(path, ElementTree.tostring(svg, encoding="unicode") + "\n")
+    return ElementTree.tostring(svg, encoding="unicode") + "\n"
 
 
 def require_drawable(rows: int, path: Path) -> None:

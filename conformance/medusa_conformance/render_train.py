@@ -78,7 +78,7 @@ def verdict(document: Mapping[str, Any], folder: Path) -> RenderableType:
     holding = sum(entry["holds"] for entry in rules)
     lines = (
         f"{holding} of {len(rules)} rules hold",
-        f"wrote {folder}: checkpoint, heads, accuracy.csv, report.json, report.md",
+        f"wrote {folder}: checkpoint, heads, accuracy.csv, accuracy.yaml, report.json, report.md",
         f"measured here: {machine['cores']} cores, Python {machine['python']},"
         f" torch {machine['torch']}, seed {document['seed']},"
         f" {sum(document['seconds'].values()):.1f} s",

@@ -40,7 +40,7 @@ def read_calibration(table: Path, nodes: int, max_rank: int | None, run: str | N
     is not there or not chosen, and for more ranks than the table has.
     """
     source, text = str(table), read_text(table)
-    if table.suffix == ".csv":
+    if table.suffix.lower() == ".csv":
         document = _from_csv(text, source, run)
     else:
         if run is not None:

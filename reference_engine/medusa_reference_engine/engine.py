@@ -139,7 +139,7 @@ class ReferenceEngine:
         cls, path: Path, capacity: int, *, dtype: str = "float32", device: str = "cpu"
     ) -> ReferenceEngine:
         """An engine with the weights of a LLaMA safetensors checkpoint (see `weights`)."""
-        shape, weights = load_checkpoint(path)
+        shape, weights = load_checkpoint(Path(path))
         decoder = _decoder(shape, weights, dtype, device)
         return cls(decoder, head_state(shape, weights), capacity)
 

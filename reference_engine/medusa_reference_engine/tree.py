@@ -17,7 +17,7 @@ class TreeStage:
         self, paths: Sequence[RankPath], topk: int, retrieval_order: str, sentinel: int
     ) -> TreeBuffers:
         """The four buffers of a prefix-closed path set."""
-        order = self.row_order(paths)
+        order = self.row_order([tuple(path) for path in paths])
         row_of = {path: row for row, path in enumerate(order)}
         parents = [row_of[path[:-1]] if path else -1 for path in order]
         slots = [self.slot(path, row, topk) for row, path in enumerate(order)]

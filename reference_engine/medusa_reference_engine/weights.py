@@ -171,6 +171,8 @@ SIZES = {
     "vocab_size": "vocabulary",
 }
 """`config.json` key to field of `ModelShape`."""
+HEADS = "medusa_heads"
+"""`config.json` key of how many Medusa heads stand beside the base's tensors."""
 FIXED = {
     "model_type": "llama",
     "hidden_act": "silu",
@@ -202,10 +204,16 @@ def load_checkpoint(path: Path) -> tuple[ModelShape, dict[str, Tensor]]:
     if not path.is_dir():
         raise InputError(str(path), "", "no such directory")
     config_file = path / "config.json"
-    shape, tied = _config(load_document(config_file), str(config_file))
+    config = load_document(config_file)
+    shape, tied = _config(config, str(config_file))
     source, located = _located(path)
     names = {name for name in located if not name.endswith(".rotary_emb.inv_freq")}
     shape, heads = _with_heads(shape, names, source)
+    # A key of this suite's own: nothing else says that a head is missing.
+    declared = config.get(HEADS, heads)
+    if declared != heads:
+        rule = f"is {shown(declared)}, and {heads} heads are in {Path(source).name}"
+        raise InputError(str(config_file), HEADS, rule)
     expected = parameter_shapes(shape, heads)
     for name in sorted(names - expected.keys()):
         raise InputError(source, shown(name), "is not a tensor of this model")

@@ -1,6 +1,6 @@
 """The specification: types, schemas, the invariant registry, and loading of documents."""
 
-from medusa_spec.coordinate import Coordinate, Policy, RetrievalOrder, canonical_order
+from medusa_spec.coordinate import Coordinate, Policy, Release, RetrievalOrder, canonical_order
 from medusa_spec.errors import InputError, Refused, Unsupported
 from medusa_spec.findings import Finding, Verdict
 from medusa_spec.loading import choices_from, coordinate_from, load_coordinate, source_pin
@@ -17,6 +17,7 @@ __all__ = [
     "Invariant",
     "Policy",
     "Refused",
+    "Release",
     "RetrievalOrder",
     "Tolerance",
     "Trace",

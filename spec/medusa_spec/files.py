@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,3 +35,20 @@ def write_text(target: Path, text: str) -> None:
     """Put `text` into `target` as UTF-8, whole or not at all; errors as `written_whole`."""
     with written_whole(target) as stream:
         stream.write(text.encode("utf-8"))
+
+
+def write_beside(source: Path, texts: Mapping[Path, str]) -> None:
+    """Put each text into its file as UTF-8: all of them whole, or none at all.
+
+    Raises `InputError` as `written_whole` does, and where a file is `source`, from which the texts
+    were made, or another one of them.
+    """
+    places = [source.resolve()]
+    for target in texts:
+        if target.resolve() in places:
+            what = "is what was read" if target.resolve() == places[0] else "is named twice"
+            raise InputError(str(target), "", f"{what}, and is not written over")
+        places.append(target.resolve())
+    with ExitStack() as opened:
+        for target, text in texts.items():
+            opened.enter_context(written_whole(target)).write(text.encode("utf-8"))

@@ -12,8 +12,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from medusa_conformance.picture import DEPTHS, MAX_ROWS, STYLE, Marks, draw, picture
+from medusa_conformance.picture import DEPTHS, MAX_ROWS, STYLE, Marks, picture, svg_text
 from medusa_spec.errors import InputError
+from medusa_spec.files import write_text
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -24,6 +25,10 @@ UNEQUAL = [[0], [3], [7], [0, 0], [0, 2], [7, 9], [0, 2, 1], [0, 2, 1, 5]]
 LARGEST = [[rank] for rank in range(255)]
 
 Derive = Callable[[list[list[int]]], dict[str, Any]]
+
+
+def draw(document: Mapping[str, Any], target: Path) -> None:
+    write_text(target, svg_text(document, target))
 
 
 @pytest.fixture(scope="module")

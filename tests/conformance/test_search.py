@@ -232,6 +232,30 @@ def test_a_csv_that_is_no_table(
     assert line.startswith(f"{file}: {place}: {rule}" if place else f"{file}: {rule}")
 
 
+def test_a_table_in_capitals_is_a_table(call: Call, table: Call) -> None:
+    assert searched(call, table(CUMULATIVE, "UP.CSV"), *THREE)["heads"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        (("--choices", "table.csv"), "is what was read, and is not written over"),
+        (("--picture", "taken.svg", "--choices", "no/c.json"), "cannot be written"),
+        (("--picture", "taken.svg", "--choices", "./taken.svg"), "is named twice"),
+    ],
+)
+def test_all_that_is_asked_for_is_written_or_nothing(
+    refuse: Refuse, table: Call, tmp_path: Path, options: tuple[str, ...], rule: str
+) -> None:
+    file, taken = table(CUMULATIVE, "table.csv"), tmp_path / "taken.svg"
+    taken.write_text("mine", "utf-8")
+    places = [option if option[0] == "-" else str(tmp_path / option) for option in options]
+    assert rule in refuse("search", file, *THREE, *places)
+    assert taken.read_text("utf-8") == "mine"
+    assert file.read_text("utf-8") == CUMULATIVE
+    assert {entry.name for entry in tmp_path.iterdir()} == {"table.csv", "taken.svg"}
+
+
 def without(field: str) -> str:
     return yaml.safe_dump(
         {k: v for k, v in yaml.safe_load(in_yaml("two-heads")).items() if k != field}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from medusa_conformance.render import show
 from medusa_conformance.render_train import trained
+from medusa_conformance.tables import read_calibration
 from medusa_oracles.claims_text import audit
 from medusa_reference_engine import ReferenceEngine
 from medusa_reference_engine.training_run import Recipe, report, run, train
@@ -23,8 +25,9 @@ from medusa_reference_engine.training_run.corpus import read_corpus, standard_li
 from medusa_reference_engine.training_run.decoding import GREEDY, difference
 from medusa_reference_engine.weights import load_checkpoint
 from medusa_spec.documents import schema_errors
+from medusa_spec.errors import InputError
 
-FILES = {"accuracy.csv", "checkpoint", "heads", "report.json", "report.md"}
+FILES = {"accuracy.csv", "accuracy.yaml", "checkpoint", "heads", "report.json", "report.md"}
 
 
 def quiet(*_: Any) -> None:
@@ -124,9 +127,9 @@ def test_the_heads_alone_say_what_they_stand_on(ran: Any, tiny: Recipe) -> None:
         "medusa_heads.safetensors",
     }
     said = json.loads((folder / "medusa_config.json").read_text("utf-8"))
-    model = (ran.folder / "checkpoint" / "model.safetensors").read_bytes()
-    assert said["base"] == "checkpoint/model.safetensors"
-    assert said["base_revision"] == hashlib.sha256(model).hexdigest()
+    assert said["base"] == "medusa-oracles train"
+    # The tensors of the backbone by name, and no head's: other heads on it name the same one.
+    assert said["base_revision"] == ran.document["backbone_sha256"]["before"]
     assert (said["heads"], said["variant"], said["dtype"]) == (tiny.heads, "medusa-1", "float32")
     inside = load_file(ran.folder / "checkpoint" / "model.safetensors")
     alone = load_file(folder / "medusa_heads.safetensors")
@@ -134,14 +137,45 @@ def test_the_heads_alone_say_what_they_stand_on(ran: Any, tiny: Recipe) -> None:
     assert all(torch.equal(alone[name], inside[name]) for name in alone)
 
 
+def test_the_page_says_how_to_load_it(
+    ran: Any, tiny: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ran.folder / "report.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    monkeypatch.chdir(ran.folder)
+    known: dict[str, Any] = {"POLICY": GREEDY}
+    exec(code, known)
+    state = known["model"].forward([1]).state
+    assert len(state.weight) == tiny.heads
+
+
+def test_a_search_is_told_what_was_measured(ran: Any, tiny: Recipe) -> None:
+    found = read_calibration(ran.folder / "accuracy.yaml", 4, None, None)
+    assert (found.evidence, found.policy, found.form) == ("measured", "greedy", "cumulative")
+    assert len(found.accuracy) == tiny.heads
+    as_csv = read_calibration(ran.folder / "accuracy.csv", 4, None, None)
+    assert found.accuracy == as_csv.accuracy
+    backbone = ran.document["backbone_sha256"]["after"]
+    assert found.model == f"medusa-oracles train, backbone {backbone[:12]}"
+
+
+def test_a_head_that_is_missing_beside_the_base_is_told_of(ran: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(ran.folder / "checkpoint", folder)
+    file = folder / "model.safetensors"
+    save_file({n: t for n, t in load_file(file).items() if "head.2." not in n}, file)
+    with pytest.raises(InputError, match=r"medusa_heads: is 3, and 2 heads are in model"):
+        load_checkpoint(folder)
+
+
 def test_heads_that_are_others_in_their_own_folder_fail(
     tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = run.save_heads
 
-    def spoil(folder: Path, recipe: Recipe, weights: Any, model: Path) -> Any:
+    def spoil(folder: Path, recipe: Recipe, weights: Any, backbone: str) -> Any:
         bias = {n: w + 1 for n, w in weights.items() if n.endswith("linear.bias")}
-        return honest(folder, recipe, weights | bias, model)
+        return honest(folder, recipe, weights | bias, backbone)
 
     monkeypatch.setattr(run, "save_heads", spoil)
     document = train(tmp_path / "trained", replace(tiny, backbone_steps=1), 0, "", quiet)

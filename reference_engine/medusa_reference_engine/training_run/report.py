@@ -133,10 +133,11 @@ def document(
 
 
 def write(folder: Path, report: Mapping[str, Any]) -> None:
-    """`report.json`, `report.md` and `accuracy.csv`."""
+    """`report.json`, `report.md`, `accuracy.csv`, and the calibration in it, `accuracy.yaml`."""
     (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n", "utf-8")
     (folder / "report.md").write_text(page(report), "utf-8")
     (folder / "accuracy.csv").write_text(accuracy_table(report), "utf-8")
+    (folder / "accuracy.yaml").write_text(calibration(report), "utf-8")
 
 
 def accuracy_table(report: Mapping[str, Any]) -> str:
@@ -150,6 +151,21 @@ def accuracy_table(report: Mapping[str, Any]) -> str:
     for row in report["heads"]:
         writer.writerow((row["head"], *(f"{share:.6f}" for share in row["top"]), row["labels"]))
     return stream.getvalue()
+
+
+def calibration(report: Mapping[str, Any]) -> str:
+    """YAML: the heads' accuracies, and what they were measured on, as a search declares it."""
+    rows = [row["top"] for row in report["heads"] if row["head"] != ORDINARY]
+    said = {
+        "model": f"medusa-oracles train, backbone {report['backbone_sha256']['after'][:12]}",
+        "data_set": f"Python's standard library, held out, {report['corpus']['sha256'][:12]}",
+        "prompts": f"windows of {report['recipe']['length']} bytes",
+        "policy": "greedy",
+        "evidence": "measured",
+    }
+    accuracy = [f"  - [{', '.join(f'{share:.6f}' for share in row)}]" for row in rows]
+    declared = [f"{word}: {value}" for word, value in said.items()]
+    return _lines(["form: cumulative", "accuracy:", *accuracy, *declared]) + "\n"
 
 
 def page(report: Mapping[str, Any]) -> str:
@@ -181,7 +197,7 @@ def page(report: Mapping[str, Any]) -> str:
 
 Every figure that does not say otherwise was measured here, by
 `{report["command"]}` on {machine["cores"]} cores
-({machine["architecture"]}, {machine["system"]}, {machine["threads"]} threads of torch), Python
+({machine["architecture"]}, {machine["system"]}, torch threads: {machine["threads"]}), Python
 {machine["python"]}, torch {machine["torch"]}, {sum(report["seconds"].values()):.0f} s.
 
 Text: {corpus["files"]} files of Python {machine["python"]}'s standard library, SHA-256
@@ -217,6 +233,24 @@ a model soon repeats itself, and what repeats is easy to guess: no figure here i
 The accuracies promise {promised:.2f} accepted edges a round of this tree. That is derived, as if
 the heads were right independently of each other behind any byte of held-out text. Trained heads
 accepted {accepted:.2f}, behind bytes that they had decoded.
+
+## Load it again
+
+```python
+import json
+from pathlib import Path
+
+from medusa_reference_engine import ReferenceEngine
+from medusa_spec import Release
+
+model = ReferenceEngine.from_checkpoint(Path("checkpoint"), capacity=512)
+said = json.loads(Path("heads/medusa_config.json").read_text())
+release = Release(*(said[word] for word in ("base", "base_revision", "tokenizer", "variant")))
+model.load_checkpoint(Path("heads"), release)   # the heads alone, on the same backbone
+model.generate(list(b"def main("), 20, [(0,), (0, 0)], 10, POLICY, None)   # of a manifest, say
+```
+
+`medusa-oracles search accuracy.yaml --nodes 63` searches a tree for these heads.
 """
 
 

@@ -89,15 +89,15 @@ def train(
         learnt = learn(recipe, corpus, seed, clock)
         checkpoint = place / "checkpoint"
         save(checkpoint, recipe, learnt.trained)
-        heads = place / "heads"
-        release = save_heads(heads, recipe, learnt.trained, checkpoint)
-        reloaded = heads_differ(heads, recipe, learnt.trained, learnt.untrained, release)
         continued = continue_all(recipe, corpus.prompts, seed, learnt, checkpoint, clock)
         digests = {
             "before": backbone_digest(learnt.untrained),
             "after": backbone_digest(learnt.trained),
             "checkpoint": backbone_digest(load_checkpoint(checkpoint)[1]),
         }
+        heads = place / "heads"
+        release = save_heads(heads, recipe, learnt.trained, digests["after"])
+        reloaded = heads_differ(heads, recipe, learnt.trained, learnt.untrained, release)
         document = report.document(
             recipe,
             corpus,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from medusa_reference_engine.training_run.decoding import engine_of
 from medusa_reference_engine.training_run.recipe import Recipe
-from medusa_reference_engine.weights import FIXED, SIZES, head_state
+from medusa_reference_engine.weights import FIXED, HEADS, SIZES, head_state
 from medusa_spec.coordinate import Release
 
 MODEL = "model.safetensors"
@@ -33,20 +32,22 @@ def save(folder: Path, recipe: Recipe, weights: Mapping[str, Tensor]) -> None:
         "max_position_embeddings": recipe.length,
         "tie_word_embeddings": False,
         "torch_dtype": "float32",
+        HEADS: recipe.heads,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", "utf-8")
     tensors = {name: weight.detach().contiguous() for name, weight in weights.items()}
     # The entry that the usual loaders of such folders ask for.
-    save_file(tensors, folder / MODEL, {"format": "pt"})
+    (folder / MODEL).write_bytes(save_tensors(tensors, {"format": "pt"}))
 
 
-def save_heads(folder: Path, recipe: Recipe, weights: Mapping[str, Tensor], model: Path) -> Release:
-    """The heads alone, as chapter `checkpoint` asks; `model` is the folder of what they stand on.
+def save_heads(
+    folder: Path, recipe: Recipe, weights: Mapping[str, Tensor], backbone: str
+) -> Release:
+    """The heads alone, as chapter `checkpoint` asks.
 
-    Its file is named by the SHA-256 of its bytes, since no other revision says which it is.
+    What they stand on has no name but the SHA-256 of its tensors, `backbone`.
     """
-    digest = hashlib.sha256((model / MODEL).read_bytes()).hexdigest()
-    release = Release(f"{model.name}/{MODEL}", digest, "bytes", "medusa-1")
+    release = Release("medusa-oracles train", backbone, "bytes", "medusa-1")
     folder.mkdir()
     engine_of(recipe, weights, torch.float32).save_checkpoint(folder, release, None)
     return release
