@@ -33,6 +33,8 @@ _STAGE_OF = (
     ("checkpoint.config", "save_checkpoint"),
     ("checkpoint.stored", "save_checkpoint"),
     ("checkpoint.fault", "save_checkpoint"),
+    ("checkpoint.session_kv", "cache"),
+    *((f"checkpoint.{name}_kv", "prefill") for name in ("began", "loader")),
     ("checkpoint.", "load_checkpoint"),
     ("cost.", "cost"),
     ("claims.", "publish_claims"),
