@@ -16,6 +16,9 @@ from medusa_spec.trace import Trace
 if TYPE_CHECKING:
     from medusa_conformance.line import Line
 
+SEEDS = 2**32
+"""As many as generators of random numbers take."""
+
 ARRAYS = ("roots", "rows", "law", "target", "distance", "path_probability", "proposal")
 
 
@@ -42,7 +45,7 @@ def samples(line: Line) -> Iterator[Trace]:
     if given is None:
         return
     engine = line.engine()
-    seeds = {"tokens": given.seed, "other": given.seed + 1, "again": given.seed}
+    seeds = {"tokens": given.seed, "other": (given.seed + 1) % SEEDS, "again": given.seed}
     drawn = {name: engine.sample(given, seed, given.samples) for name, seed in seeds.items()}
     arrays = present("exactness", **{name: seen.tokens for name, seen in drawn.items()})
     yield line.trace(arrays, {})

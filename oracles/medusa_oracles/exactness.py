@@ -21,7 +21,7 @@ from medusa_oracles.output_law import (
     derive_tables,
     derive_target,
 )
-from medusa_oracles.tails import FALSE_ALARM, derive_unlikely
+from medusa_oracles.tails import FALSE_ALARM, derive_tail, derive_unlikely
 from medusa_spec.arrays import FloatArray, IntArray
 from medusa_spec.coordinate import Exactness
 from medusa_spec.findings import Finding
@@ -32,6 +32,9 @@ UNDECIDED = 1e-6
 
 COINCIDENCE = 1e-6
 """Two seeds that would give the same tokens more often than this say nothing when they do."""
+
+PAIRINGS = 8
+"""Tails that share a false alarm: of neighbours, and of two seeds' sequences in two pairings."""
 
 CORRECTION = ("proposal_law", "stored_probabilities", "randomness", "residual")
 """What a rejection names, as in the posterior's P15."""
@@ -65,6 +68,7 @@ def given_to(trace: Trace) -> Exactness:
 def exactness_oracle(
     code: str,
     *needs: str,
+    instead: tuple[str, ...] = (),
     applies: Callable[[Trace], bool] = lambda _: True,
     decided: bool = True,
     proves: Callable[[Trace], bool] | None = None,
@@ -77,7 +81,7 @@ def exactness_oracle(
             return False
         return applies(trace)
 
-    return oracle(code, *needs, applies=meant, proves=proves)
+    return oracle(code, *needs, instead=instead, applies=meant, proves=proves)
 
 
 def sequence(index: int, given: Exactness) -> list[int]:
@@ -106,11 +110,13 @@ def claims_target(trace: Trace) -> bool:
     return not is_greedy(trace) and claimed(trace) in ("target-law", "greedy-exact")
 
 
-@exactness_oracle("EXACTNESS.PROCESSED_ROWS", "exactness.roots", "exactness.rows")
+@exactness_oracle("EXACTNESS.PROCESSED_ROWS", "exactness.roots", instead=("exactness.rows",))
 def processed_rows(trace: Trace) -> Iterator[Finding]:
     """Clause X1."""
     expected = derived(given_to(trace)).tables.processed
     for name, rows in (("roots", expected), ("rows", expected[1:])):
+        if not trace.has(f"exactness.{name}"):
+            continue
         what = "a root" if name == "roots" else "a row of the tree"
         message = f"{what} is not drawn from the tempered row, cut and renormalised"
         observed, axes = trace[f"exactness.{name}"], ("context", "token")
@@ -181,15 +187,17 @@ def _of_laws(
         yield replace(found, message=more)
 
 
-@exactness_oracle("EXACTNESS.DISTANCE", "exactness.law", "exactness.target", "exactness.distance")
+@exactness_oracle("EXACTNESS.DISTANCE", "exactness.law", "exactness.distance")
 def distance(trace: Trace) -> Iterator[Finding]:
-    """Clause X6, of the laws that were observed."""
-    expected = derive_distance(trace["exactness.law"], trace["exactness.target"])
+    """Clause X6, of the laws that were observed; of the target as it must be where none was."""
+    law, target = trace["exactness.law"], derived(given_to(trace)).target
+    if trace.has("exactness.target"):
+        target = trace["exactness.target"]
     message = "the distance is not half the sum of absolute differences"
-    observed = trace["exactness.distance"]
-    yield from close(
-        "EXACTNESS.DISTANCE", message, np.asarray(expected), observed, (), within(trace)
-    )
+    sides = np.asarray(derive_distance(law, target)), trace["exactness.distance"]
+    # A sum may be off by what each of its terms may be.
+    allowed = replace(within(trace), atol=within(trace).atol * (1 + law.size))
+    yield from close("EXACTNESS.DISTANCE", message, *sides, (), allowed)
 
 
 @exactness_oracle("EXACTNESS.LABEL", "exactness.claim", decided=False)
@@ -212,32 +220,56 @@ def is_rejection(trace: Trace) -> bool:
     return given_to(trace).sampling.mode.startswith("rejection")
 
 
+def says_it_rejects(trace: Trace) -> bool:
+    """Whether drafts are rejected, or are said to be."""
+    said = trace.has("exactness.claim") and trace["exactness.claim"].get("rejects")
+    return is_rejection(trace) or bool(said)
+
+
 @exactness_oracle(
-    "EXACTNESS.CORRECTION_STATE", "exactness.claim", applies=is_rejection, decided=False
+    "EXACTNESS.CORRECTION_STATE",
+    "exactness.claim",
+    instead=("exactness.proposal",),
+    applies=says_it_rejects,
+    decided=False,
 )
 def correction_state(trace: Trace) -> Iterator[Finding]:
-    """Clause X8: the names in any case, and the numbers where they are shown."""
-    code, claim = "EXACTNESS.CORRECTION_STATE", trace["exactness.claim"]
-    state = claim.get("correction") or {}
-    missing = [name for name in CORRECTION if not state.get(name)]
-    if missing or not claim.get("rejects"):
-        message = f"a rejection does not name {', '.join(missing) or 'itself'}"
-        yield Finding(code, message, {}, list(CORRECTION), claim)
-        return
-    if trace.has("exactness.proposal"):
+    """Clause X8: the names and the numbers, whichever are shown."""
+    code = "EXACTNESS.CORRECTION_STATE"
+    if trace.has("exactness.claim"):
+        claim = trace["exactness.claim"]
+        if not is_rejection(trace):
+            message = f"{given_to(trace).sampling.mode} is said to reject drafts"
+            yield Finding(code, message, {}, False, claim["rejects"])
+            return
+        state = claim.get("correction") or {}
+        missing = [name for name in CORRECTION if not _is_named(state.get(name))]
+        if missing or claim.get("rejects") is not True:
+            message = f"a rejection does not name {', '.join(missing) or 'itself'}"
+            yield Finding(code, message, {}, list(CORRECTION), claim)
+            return
+    if trace.has("exactness.proposal") and given_to(trace).drafts:
         message = "the stored probabilities are not those that drafts are drawn with"
         expected, observed = derived(given_to(trace)).tables.drafts, trace["exactness.proposal"]
         axes = ("head", "context", "token")
         yield from close(code, message, expected, observed, axes, within(trace))
 
 
-@exactness_oracle("EXACTNESS.PRODUCT_IS_NOT_PATH", "exactness.claim")
+def _is_named(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+@exactness_oracle(
+    "EXACTNESS.PRODUCT_IS_NOT_PATH",
+    "exactness.claim",
+    instead=("exactness.path_probability",),
+)
 def product_is_not_path(trace: Trace) -> Iterator[Finding]:
-    """Clause X9: the word in any case, and the numbers where they are shown."""
-    code, claim = "EXACTNESS.PRODUCT_IS_NOT_PATH", trace["exactness.claim"]
-    if claim.get("scores") != "ranking":
-        message = "products of head probabilities are called more than a ranking"
-        yield Finding(code, message, {}, "ranking", claim.get("scores"))
+    """Clause X9: the word and the numbers, whichever are shown."""
+    code = "EXACTNESS.PRODUCT_IS_NOT_PATH"
+    if trace.has("exactness.claim") and trace["exactness.claim"].get("scores") != "ranking":
+        message, said = "products of head probabilities are called more than a ranking", "scores"
+        yield Finding(code, message, {}, "ranking", trace["exactness.claim"].get(said))
         return
     if trace.has("exactness.path_probability"):
         tables, observed = derived(given_to(trace)).tables, trace["exactness.path_probability"]
@@ -249,22 +281,34 @@ def product_is_not_path(trace: Trace) -> Iterator[Finding]:
 
 
 def tokens_of(trace: Trace, name: str) -> IntArray:
-    """Sequences that were drawn; `ValueError` where they are no tokens of the table."""
+    """Sequences that were drawn; `ValueError` where they are not what was asked for."""
     given, tokens = given_to(trace), np.asarray(trace[f"exactness.{name}"])
-    if tokens.shape[1:] != (given.length,) or not len(tokens):
-        raise ValueError(f"{name} are {tokens.shape}; sequences have {given.length} tokens")
+    asked = given.samples, given.length
+    if tokens.shape != asked:
+        raise ValueError(f"{name} are {tokens.shape}; asked for were {asked}")
+    if tokens.dtype.kind not in "iu":
+        raise ValueError(f"{name} are of {tokens.dtype}, and no integers")
     if tokens.min() < 0 or tokens.max() >= given.vocabulary:
         raise ValueError(f"{name} hold a token outside the {given.vocabulary} of the table")
-    return tokens
+    return tokens.astype(np.int64)
 
 
 @exactness_oracle("EXACTNESS.SAMPLED_LAW", "exactness.tokens")
 def sampled_law(trace: Trace) -> Iterator[Finding]:
-    """Clause X10, against the law that the mode has."""
-    given, tokens = given_to(trace), tokens_of(trace, "tokens")
+    """Clause X10, against the law that the mode has; at most one finding."""
+    for name in ("tokens", "other"):
+        if trace.has(f"exactness.{name}"):
+            found = [*_frequencies(tokens_of(trace, name), trace)]
+            if found:
+                yield found[0]
+                return
+
+
+def _frequencies(tokens: IntArray, trace: Trace) -> Iterator[Finding]:
+    given, expected = given_to(trace), derived(given_to(trace)).law
     digits = given.vocabulary ** np.arange(given.length)[::-1]
     counts = np.bincount(tokens @ digits, minlength=given.vocabulary**given.length)
-    expected = derived(given).law
+    code, chance = "EXACTNESS.SAMPLED_LAW", f"where {FALSE_ALARM:g} is allowed for all sequences"
     unlikely = derive_unlikely(counts, expected)
     if unlikely is not None:
         place, tail = unlikely
@@ -273,10 +317,25 @@ def sampled_law(trace: Trace) -> Iterator[Finding]:
         if share == 0:
             message += ", and is impossible"
         else:
-            message += f": so far from {share:.6g} of them by a chance of {tail:.2g}, where"
-            message += f" {FALSE_ALARM:g} is allowed for all sequences"
-        sides = share * len(tokens), drawn
-        yield Finding("EXACTNESS.SAMPLED_LAW", message, {"sequence": place}, *sides)
+            message += f": so far from {share:.6g} of them by a chance of {tail:.2g}, {chance}"
+        yield Finding(code, message, {"sequence": place}, share * len(tokens), drawn)
+    even = len(tokens) // 2 * 2
+    yield from _alike(code, "neighbours of a sample", tokens[:even:2], tokens[1:even:2], trace)
+
+
+def _alike(
+    code: str, what: str, ours: IntArray, theirs: IntArray, trace: Trace
+) -> Iterator[Finding]:
+    """Pairs of independent draws that are equal too often, or too seldom."""
+    same = float((derived(given_to(trace)).law ** 2).sum())
+    pairs, equals = len(ours), int((ours == theirs).all(1).sum())
+    # Of a law of one sequence all draws are equal.
+    if not pairs or same > 1 - COINCIDENCE:
+        return
+    tail = derive_tail(equals, pairs, same)
+    if tail < FALSE_ALARM / PAIRINGS:
+        message = f"{what} are equal in {equals} of {pairs} pairs, by a chance of {tail:.2g}"
+        yield Finding(code, message, {}, same * pairs, equals)
 
 
 def tells_seeds(trace: Trace) -> bool:
@@ -294,9 +353,19 @@ def tells_seeds(trace: Trace) -> bool:
     proves=tells_seeds,
 )
 def seeded(trace: Trace) -> Iterator[Finding]:
-    """Clause X11."""
+    """Clause X11; at most one finding of two seeds."""
     code, axes = "EXACTNESS.SEEDED", ("sequence", "place")
     tokens, again, other = (tokens_of(trace, name) for name in ("tokens", "again", "other"))
     yield from equal(code, "one seed gave two answers", tokens, again, axes)
     if np.array_equal(tokens, other) and tells_seeds(trace):
         yield Finding(code, "two seeds gave the same answer", {})
+        return
+    # A seed that was added to the place of a sequence shows one place further on.
+    for what, ours, theirs in (
+        ("sequences of two seeds", tokens, other),
+        ("sequences of two seeds, one place apart,", tokens[1:], other[:-1]),
+    ):
+        found = [*_alike(code, what, ours, theirs, trace)]
+        if found:
+            yield found[0]
+            return

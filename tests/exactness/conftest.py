@@ -54,7 +54,11 @@ def published(coordinate: Any, literal_law: ModuleType) -> Callable[[Exactness],
         found = [np.array([float(laws[s]) for s in sequences]) for laws in (law, plain)]
         counts = np.floor(found[0] * given.samples).astype(int)
         counts[np.argmax(counts)] += given.samples - counts.sum()
-        tokens = np.repeat(np.array(sequences), counts, axis=0)
+        # In an order that chance could have given; exact quotas in a row are no draws.
+        tokens, other = (
+            np.random.default_rng(seed).permutation(np.repeat(np.array(sequences), counts, axis=0))
+            for seed in (1, 2)
+        )
         exact = {"greedy": "greedy-exact", "row-draw": "target-law", "rejection": "target-law"}
         claim: dict[str, Any] = {
             "mode": mode,
@@ -73,7 +77,7 @@ def published(coordinate: Any, literal_law: ModuleType) -> Callable[[Exactness],
             ),
             "exactness.tokens": tokens,
             "exactness.again": tokens.copy(),
-            "exactness.other": tokens[::-1].copy(),
+            "exactness.other": other,
         }
         if claim["rejects"]:
             drafts = np.array(given.drafts, np.float64)

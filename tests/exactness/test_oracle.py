@@ -196,7 +196,12 @@ def test_an_impossible_sequence_is_a_breach_at_once(
 
 
 @pytest.mark.parametrize(
-    "tokens", [np.zeros((4, 3), int), np.full((4, 2), 2), np.full((4, 2), -1), np.zeros((0, 2))]
+    "tokens",
+    [
+        *(np.zeros(shape, int) for shape in ((300, 3), (0, 2), (299, 2), (301, 2), (600,))),
+        *(np.full((300, 2), token) for token in (2, -1)),
+        np.zeros((300, 2)),
+    ],
 )
 def test_what_are_no_sequences_of_the_table_is_said(
     tokens: Any, exactness: Callable[..., Exactness], published: Callable[[Exactness], Trace]
@@ -204,6 +209,76 @@ def test_what_are_no_sequences_of_the_table_is_said(
     trace = published(exactness("row-draw"))
     (finding,) = of(trace, "EXACTNESS.SAMPLED_LAW", {"exactness.tokens": tokens})
     assert finding.message.startswith("what was observed is of no form that can be judged")
+
+
+DEPENDENT: dict[str, tuple[str, Callable[[Any, Any], dict[str, Any]]]] = {
+    "each sequence twice": (
+        "EXACTNESS.SAMPLED_LAW",
+        lambda t, _: {"tokens": np.repeat(t[:150], 2, axis=0)},
+    ),
+    "sorted": ("EXACTNESS.SAMPLED_LAW", lambda t, _: {"tokens": np.sort(t, axis=0)}),
+    "another law behind another seed": (
+        "EXACTNESS.SAMPLED_LAW",
+        lambda t, _: {"other": np.zeros_like(t)},
+    ),
+    "a seed for each place": (
+        "EXACTNESS.SEEDED",
+        lambda t, o: {"other": np.concatenate([t[1:], o[:1]])},
+    ),
+    "a seed for every second": (
+        "EXACTNESS.SEEDED",
+        lambda t, o: {"other": np.where(np.arange(300)[:, None] % 2, t, o)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_draws_that_depend_on_each_other_are_heard(
+    name: str, exactness: Callable[..., Exactness], published: Callable[[Exactness], Trace]
+) -> None:
+    trace = published(exactness("row-draw"))
+    code, change = DEPENDENT[name]
+    assert of(trace, code, {}) == []
+    changed = change(trace["exactness.tokens"], trace["exactness.other"])
+    assert len(of(trace, code, {f"exactness.{n}": v for n, v in changed.items()})) == 1
+
+
+def test_integers_of_any_kind_are_tokens(
+    exactness: Callable[..., Exactness], published: Callable[[Exactness], Trace]
+) -> None:
+    trace = published(exactness("row-draw"))
+    for kind in (np.uint64, np.int8):
+        changes = {"exactness.tokens": trace["exactness.tokens"].astype(kind)}
+        assert of(trace, "EXACTNESS.SAMPLED_LAW", changes) == []
+
+
+def test_a_distance_without_a_target_is_that_from_the_target(
+    exactness: Callable[..., Exactness], published: Callable[[Exactness], Trace]
+) -> None:
+    trace, code = published(exactness("nucleus-per-path")), "EXACTNESS.DISTANCE"
+    assert of(trace, code, {"exactness.target": ...}) == []
+    wrong = {"exactness.target": ..., "exactness.distance": np.array(0.0)}
+    (finding,) = of(trace, code, wrong)
+    assert (finding.expected, finding.observed) == (0.25, 0.0)
+
+
+def test_no_other_mode_is_said_to_reject(
+    exactness: Callable[..., Exactness], published: Callable[[Exactness], Trace]
+) -> None:
+    code = "EXACTNESS.CORRECTION_STATE"
+    trace = published(exactness("row-draw"))
+    assert code not in judge(trace).executed
+    (finding,) = of(trace, code, claiming(trace, rejects=True))
+    assert finding.message == "row-draw is said to reject drafts"
+    rejection = published(exactness("rejection"))
+    assert of(rejection, code, claiming(rejection, rejects="yes"))
+    four = dict.fromkeys(rejection["exactness.claim"]["correction"], True)
+    assert of(rejection, code, claiming(rejection, correction=four))
+    # The numbers are enough.
+    alone = {"exactness.claim": ..., "exactness.proposal": rejection["exactness.proposal"] / 2}
+    assert of(rejection, code, alone)
+    bare = published(exactness("rejection", drafts=(), paths=()))
+    assert of(bare, code, {"exactness.proposal": np.zeros(0)}) == []
 
 
 def test_seeds_of_a_law_without_chance_say_nothing(
@@ -247,8 +322,9 @@ def test_what_is_shown_of_a_law_is_judged_alone(
     assert executed("law", "target", "distance") == {"MODE_LAW", "TARGET", "DISTANCE"}
     assert executed("tokens") == {"SAMPLED_LAW"}
     assert executed("tokens", "again", "other") == {"SAMPLED_LAW", "SEEDED"}
-    assert executed("roots") == set()
-    assert executed("roots", "rows") == {"PROCESSED_ROWS"}
+    assert executed("law", "distance") == {"MODE_LAW", "DISTANCE"}
+    assert executed("roots") == executed("rows") == {"PROCESSED_ROWS"}
+    assert executed("path_probability") == {"PRODUCT_IS_NOT_PATH"}
     assert executed("claim") == {"LABEL", "PRODUCT_IS_NOT_PATH"}
 
 

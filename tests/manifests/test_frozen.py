@@ -85,8 +85,10 @@ OURS = {
     "law-greedy",
     "law-nucleus-per-path",
     "law-rejection",
+    "law-rejection-four",
     "law-rejection-uncorrected",
     "law-row-draw",
+    "law-row-draw-four",
     "law-typical-per-path",
 }
 
