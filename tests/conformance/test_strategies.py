@@ -226,7 +226,7 @@ def test_an_oddity_is_drawn_often_enough(oddity: str, drawn: list[Coordinate]) -
     assert sum(bool(ODDITIES[oddity](coordinate)) for coordinate in drawn) >= COUNT / 100
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_forty_coordinates_execute_every_invariant(seed: int) -> None:
     """A check that is never executed cannot fail; and the reference engine breaks no rule."""
     executed: set[str] = set()
