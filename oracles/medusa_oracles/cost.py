@@ -250,6 +250,10 @@ def break_even(trace: Trace) -> Iterator[Finding]:
     yield from equal("COST.BREAK_EVEN", message, expected, trace["cost.breaks_even"], ())
 
 
+UNFOUNDED = {"overhead": "an overhead", "speedup": "a speedup", "breaks_even": "a verdict"}
+"""What only a profile gives."""
+
+
 @cost_oracle("COST.PROFILE_EVIDENCE", "cost.claim")
 def profile_evidence(trace: Trace) -> Iterator[Finding]:
     """Clause F13."""
@@ -261,9 +265,15 @@ def profile_evidence(trace: Trace) -> Iterator[Finding]:
     if claim.get("profile") != expected:
         message = "a speedup is claimed to be another kind of figure than its profile"
         yield Finding(code, message, {}, expected, claim.get("profile"))
-    if profile is None and trace.has("cost.speedup"):
-        message = "there is a speedup, and nothing that it was divided by"
-        yield Finding(code, message, {}, None, float(trace["cost.speedup"]))
+    for name in sorted(map(str, claim.keys() - {"counts", "profile", "batch"})):
+        message = f"the claim carries {name[:80]}, which its form does not have"
+        yield Finding(code, message, {}, None, claim.get(name))
+    if profile is not None:
+        return
+    for name, what in UNFOUNDED.items():
+        if trace.has(f"cost.{name}"):
+            message = f"there is {what}, and nothing that it was divided by"
+            yield Finding(code, message, {}, None, trace[f"cost.{name}"].tolist())
 
 
 @cost_oracle("COST.BATCH_ONE", "cost.claim")

@@ -128,10 +128,22 @@ def test_without_a_profile_nothing_is_said_of_speed(
     code = "COST.PROFILE_EVIDENCE"
     (finding,) = of(trace, code, {"cost.speedup": np.array(2.0)})
     assert finding.message == "there is a speedup, and nothing that it was divided by"
+    (finding,) = of(trace, code, {"cost.overhead": np.array(1.0)})
+    assert finding.message == "there is an overhead, and nothing that it was divided by"
+    (finding,) = of(trace, code, {"cost.breaks_even": np.array(False)})
+    assert finding.message == "there is a verdict, and nothing that it was divided by"
     (finding,) = of(trace, code, claimed(profile="derived")(trace))
     assert (finding.expected, finding.observed) == (None, "derived")
     (finding,) = of(trace, code, claimed(counts="measured")(trace))
     assert (finding.expected, finding.observed) == ("derived", "measured")
+
+
+@pytest.mark.parametrize("extra", [{"evidence": "measured"}, {"speedup": "2.8x"}])
+def test_a_claim_says_what_its_form_has_and_no_more(trace: Trace, extra: dict[str, str]) -> None:
+    (finding,) = of(trace, "COST.PROFILE_EVIDENCE", claimed(**extra)(trace))
+    ((name, said),) = extra.items()
+    assert finding.message == f"the claim carries {name}, which its form does not have"
+    assert finding.observed == said
 
 
 @pytest.mark.parametrize("evidence", ["derived", "measured", "source-reported"])
