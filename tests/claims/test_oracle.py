@@ -102,6 +102,9 @@ CASES: list[tuple[str, Change]] = [
     ("CLAIMS.BASIS", figure("slot", local=True)),
     ("CLAIMS.BASIS", figure("quoted", "local")),
     ("CLAIMS.POLICY", row("policies", "mode", "fast-typical", claim="greedy-exact")),
+    ("CLAIMS.POLICY", row("policies", "mode", "typical-per-path", claim="target-law")),
+    ("CLAIMS.POLICY", row("policies", "mode", "nucleus-per-path", claim="target-law")),
+    ("CLAIMS.POLICY", row("policies", "mode", "rejection-uncorrected", claim="unproven")),
     ("CLAIMS.POLICY", row("policies", "mode", "rejection", claim="target-law")),
     ("CLAIMS.POLICY", row("policies", "mode", "nucleus", claim="target-law")),
     ("CLAIMS.POLICY", row("policies", "mode", "greedy", claim="target-law")),
@@ -148,6 +151,11 @@ def test_nothing_else_is_heard(code: str, change: Change, trace: Trace, fired: A
 def test_more_may_be_left_to_others(trace: Trace, fired: Any) -> None:
     change = more("scope", topic="beam-search", owner="beam search", covered=False)
     assert fired(trace, change(trace)) == set()
+
+
+@pytest.mark.parametrize("mode", ["greedy", "one-draw-per-row", "rejection"])
+def test_less_than_is_true_may_be_claimed_of_a_mode(mode: str, trace: Trace, fired: Any) -> None:
+    assert fired(trace, row("policies", "mode", mode, claim="heuristic")(trace)) == set()
 
 
 @pytest.mark.parametrize("part", ["figures", "policies", "lineage", "scope"])
