@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -96,10 +97,15 @@ def derive_speedup(profile: CostProfile) -> float:
 
 
 def derive_break_even(profile: CostProfile, tolerance: Tolerance | None = None) -> bool | None:
-    """Clause F12; `None` where rounding alone decides, within a tolerance."""
+    """Clause F12; `None` where rounding alone decides, within a tolerance.
+
+    Two quotients may be one double and no par, as 7/3 and .7/.3 are: whoever multiplies instead
+    parts them. Par is certain only where it is exact, and its quotient is a double.
+    """
     expected, overhead = derive_expected(profile), derive_overhead(profile)
     near = tolerance is not None and abs(expected - overhead) <= tolerance.rtol * overhead
-    if near and expected != overhead:
+    exact = Fraction(profile.round) / Fraction(profile.baseline_step)
+    if near and not Fraction(expected) == exact == Fraction(profile.published, profile.rounds):
         return None
     return expected > overhead
 
