@@ -290,8 +290,12 @@ def claims(facts: Any) -> dict[str, Any]:
     words = ("computed", "derived"), ("made-up", "synthetic"), ("run", "measured")
     called = dict((*words, ("said", "source-reported")))
     claimed = {}
+    never_exact = (
+        *("typical", "fast-typical", "typical-per-path"),
+        *("nucleus-per-path", "rejection-uncorrected"),
+    )
     for law in facts.policies:
-        if law.mode in ("fast-typical", "typical") or (law.distance or 0) > 0:
+        if law.mode in never_exact or (law.distance or 0) > 0:
             claimed[law.mode] = "heuristic"
         elif law.distance == 0:
             claimed[law.mode] = "greedy-exact" if law.mode == "greedy" else "target-law"

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from medusa_spec.claims import Facts, Figure, Law, Quantity
 
 _QUANTITIES: tuple[Quantity, ...] = ("count", "share", "time", "rate", "size", "speedup")
-_MODES = ("greedy", "fast-typical", "typical", "nucleus", "rejection")
+_MODES = (
+    *("greedy", "fast-typical", "typical", "nucleus", "rejection"),
+    *("nucleus-per-path", "rejection-uncorrected"),
+)
 _TEXTS = ("drawn", "ein Grund", "tokens: 3, or so")
 
 

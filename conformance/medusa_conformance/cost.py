@@ -1,4 +1,4 @@
-"""The section that counts: the ledger of the coordinate's workload, and of another one before.
+"""The section that counts: the ledger of the coordinate's workload, and of another one behind.
 
 A section of a `line.Line`.
 """
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 
 
 def cost(line: Line) -> Iterator[Trace]:
-    """Two ledgers by one engine: of the same tree with all else otherwise, and as it is declared.
+    """Two ledgers by one engine: as it is declared, and of the same tree with all else otherwise.
 
-    A ledger is that of its workload, so one that is the same for any is found by either.
+    A ledger is that of its workload, so one that is the same for any is found by either. What is
+    declared comes first, so that a finding has numbers of the coordinate, where it can.
     """
     planned = line.coordinate.cost
     if planned is None:
         return
     engine = line.engine()
-    for workload in (otherwise(planned), planned):
+    for workload in (planned, otherwise(planned)):
         seen = engine.cost(workload)
         arrays = present("cost", **{name: getattr(seen, name) for name in (*COUNTS, *RATES)})
         documents: dict[str, Any] = {} if seen.claim is None else {"cost.claim": seen.claim}

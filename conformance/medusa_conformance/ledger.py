@@ -22,6 +22,7 @@ from medusa_spec.coordinate import Coordinate, Workload
 from medusa_spec.registry import invariants
 
 ASSUMPTIONS = (
+    "Every figure that is a count is derived, by the formula beside it.",
     "One multiply-add is two FLOPs.",
     "SiLU, residual sums, norms, softmax, top-k and memory traffic are not counted.",
     "Attention is dense under a mask; what the mask forbids is scored all the same.",
@@ -41,9 +42,7 @@ class Line(NamedTuple):
 
 LINES: dict[str, Line] = {
     "head_parameters": Line("parameters of heads", "COST.HEAD_PARAMETERS", "", "parameters"),
-    "head_bytes": Line(
-        "parameters of heads", "COST.HEAD_PARAMETERS", "b * head_parameters", "bytes"
-    ),
+    "head_bytes": Line("bytes of heads", "COST.HEAD_PARAMETERS", "b * head_parameters", "bytes"),
     "head_rows": Line("rows of heads, T_h", "COST.ALL_ROWS_OR_TERMINAL", "", "rows"),
     "residual_flops": Line("residual blocks", "COST.HEAD_FLOPS", "2*K*T_h*R_h*d*d", "FLOPs"),
     "projection_flops": Line("head projections", "COST.HEAD_FLOPS", "2*K*T_h*d*V", "FLOPs"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from medusa_oracles.judge import Check, oracle
 from medusa_spec.claims import CONTRACT_WORDS, Facts, Figure, Law, lineage, scope
+from medusa_spec.documents import schema
 from medusa_spec.findings import Finding
 from medusa_spec.trace import Trace
 
@@ -63,9 +64,13 @@ def derive_typing(facts: Facts) -> dict[str, Typing]:
     return found
 
 
+INEXACT = ("nucleus-per-path", "rejection-uncorrected")
+"""Modes of X7 that leave their law for some tables, besides all that is typical."""
+
+
 def derive_claim(law: Law) -> str:
-    """Clause E6: what a mode may be called, by the words of P14 and P15."""
-    if "typical" in law.mode.split("-"):
+    """Clause E6: the most that a mode may be called, by the words of P14, P15 and X7."""
+    if "typical" in law.mode.split("-") or law.mode in INEXACT:
         return "heuristic"
     if law.distance is None:
         return "unproven"
@@ -104,6 +109,30 @@ def has_figures(facts: Facts) -> bool:
 def rests_on(basis: str) -> Callable[[Facts], bool]:
     """Whether any figure of given facts rests on this."""
     return lambda facts: any(basis in found.rests_on for found in derive_typing(facts).values())
+
+
+def form(part: str) -> frozenset[str]:
+    """The keys that an entry of policies, lineage or scope has in `claims.schema.json`."""
+    return frozenset(schema("claims")["properties"][part]["items"]["properties"])
+
+
+def form_of_figures(evidence: str) -> frozenset[str]:
+    """The keys of a figure of this evidence; every evidence has a form of its own."""
+    forms = [f["properties"] for f in schema("claims")["properties"]["figures"]["items"]["oneOf"]]
+    return frozenset(*(keys for keys in forms if keys["evidence"]["const"] == evidence))
+
+
+def strangers(
+    code: str, part: str, key: str, entries: Iterable[Mapping[str, Any]]
+) -> Iterator[Finding]:
+    """A finding for every key that the form of a part does not have: it says what nobody judges."""
+    known = form(part)
+    for entry in entries:
+        for name in sorted(map(str, entry.keys() - known)):
+            message = (
+                f"{str(entry.get(key))[:80]} carries {name[:80]}, which its form does not have"
+            )
+            yield Finding(code, message, {}, None, entry.get(name))
 
 
 class Published(NamedTuple):
@@ -156,6 +185,9 @@ def evidence(trace: Trace) -> Iterator[Finding]:
             if not alike(expected, observed):
                 message = f"{seen.figure.name} is {said}, and carries another {key}, or none"
                 yield Finding(code, message, where, expected, observed)
+        for key in sorted(map(str, seen.entry.keys() - form_of_figures(said))):
+            message = f"{seen.figure.name} is {said}, and carries {key[:80]}, which is not its own"
+            yield Finding(code, message, where, None, seen.entry.get(key))
 
 
 def alike(expected: Any, observed: Any) -> bool:
@@ -239,7 +271,8 @@ def policy(trace: Trace) -> Iterator[Finding]:
     owed = [(law.mode, derive_claim(law)) for law in facts_of(trace).policies]
     for mode, expected in owed:
         found = [claim for name, claim in said if name == mode]
-        if found != [expected]:
+        # Who calls a mode a heuristic claims no law of it, so that is never too much.
+        if found not in ([expected], ["heuristic"]):
             message = f"the policy {mode} is not called what it is"
             observed = found[0] if len(found) == 1 else found
             yield Finding("CLAIMS.POLICY", message, {}, expected, observed)
@@ -247,6 +280,7 @@ def policy(trace: Trace) -> Iterator[Finding]:
     for name in [name for name, _ in said if name not in known]:
         message = f"the policy {str(name)[:80]} is published, and nothing is known of it"
         yield Finding("CLAIMS.POLICY", message)
+    yield from strangers("CLAIMS.POLICY", "policies", "mode", trace["claims.policies"])
 
 
 @claims_oracle("CLAIMS.BATCH_ONE", "claims.batch")
@@ -275,6 +309,7 @@ def scope_is_named(trace: Trace) -> Iterator[Finding]:
         if entry.get("covered") is not False:
             message = f"{topic} is left to others, and is not said to be uncovered"
             yield Finding(code, message, {}, False, entry.get("covered"))
+    yield from strangers(code, "scope", "topic", said)
 
 
 @claims_oracle("CLAIMS.LINEAGE", "claims.lineage")
@@ -295,3 +330,4 @@ def lineage_by_contract(trace: Trace) -> Iterator[Finding]:
                 yield Finding(code, message, {}, expected, observed)
     for name in [entry.get("method") for entry in said if entry.get("method") not in methods]:
         yield Finding(code, f"{str(name)[:80]} is told, and is no method of the lineage")
+    yield from strangers(code, "lineage", "method", said)

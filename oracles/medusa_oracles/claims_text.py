@@ -17,6 +17,20 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
         ("speedup", rf"(?<![\w.]){_NUMBER}\s?[x×](?!\w|\s?\d)"),
+        ("speedup", rf"(?<!\w)(?<!\d\s)[x×]\s?{_NUMBER}\s(?:as\s)?(?:fast|slow|quick)\w*"),
+        ("speedup", rf"(?<![\w.])(?:{_NUMBER}|{_WRITTEN})[ -]?fold\b"),
+        ("speedup", rf"\b(?:an?|of)\s{_NUMBER}\sspeed-?ups?\b"),
+        ("speedup", rf"\|\s*speed-?ups?\b[^|]*\|\s*{_NUMBER}"),
+        ("speedup", rf"\bby\sa\sfactor\sof\s(?:{_NUMBER}|{_WRITTEN})"),
+        (
+            "speedup",
+            rf"\b(?:{_NUMBER}|{_WRITTEN})[ -]times\sthe\s(?:speed|throughput|time|latency)\b",
+        ),
+        ("speedup", r"\b(?:twice|thrice|half)\sthe\s(?:speed|throughput|time|latency)\b"),
+        (
+            "speedup",
+            r"\b(?:doubl|tripl|halv)(?:es?|ed|ing)\s(?:the\s)?(?:speed|throughput|time|latency)\b",
+        ),
         ("speedup", rf"\bspeed-?ups?\s?(?:of|by|is|was|[:=])?\s?{_NUMBER}"),
         ("speedup", rf"\b(?:{_NUMBER}|{_WRITTEN})[ -]times\s(?:as\s)?(?:fast|slow|quick|long)\w*"),
         ("speedup", r"\b(?:twice|thrice|half)\sas\s(?:fast|slow|long|quick)\w*"),
@@ -25,12 +39,12 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "rate",
             rf"(?<![\w.]){_NUMBER}\s(?:\w+\s){{0,2}}(?:tokens?|tok|edges?|rounds?)\s?"
-            r"(?:/|a\s|an\s|per\s|each\s)\s?(?:s\b|round|second|step)",
+            r"(?:/|a\s|an\s|per\s|each\s)\s?(?:s\b|sec\b|round|second|step)",
         ),
         ("loss", rf"(?<![\w.]){_NUMBER}\snats\b"),
         (
             "time",
-            rf"(?<![\w.]){_NUMBER}\s?(?:[mnµ]?s|us|(?:milli|micro)?seconds?|min|minutes?|hours?)\b"
+            rf"(?<![\w.]){_NUMBER}\s?(?:[mnµu]?s|[mnµu]?secs?|(?:milli|micro)?seconds?|min|minutes?|hours?)\b"
             rf"|\b(?:{_WRITTEN})\s(?:(?:milli)?seconds|minutes|hours)\b",
         ),
         ("size", rf"(?<![\w.]){_NUMBER}\s?[kKMGT]i?B\b"),
@@ -41,11 +55,14 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 WORDS = ("derived", "synthetic", "measured", "source-reported")
 
 _NEGATED = re.compile(
-    r"\b(?:not|never|nor|neither|nobody|nothing|no one|none)"
-    rf"(?:\s[\w'-]+){{0,2}}\s(?:{'|'.join(WORDS)})\b"
+    r"(?:\b(?:not|never|nor|neither|nobody|nothing|no one|none|cannot)|n['’]t)"
+    # The nearest word is the one that is denied, as in "not measured but derived".
+    rf"(?:\s[\w'-]+){{0,2}}?\s(?:{'|'.join(WORDS)})\b"
 )
 _TYPED = re.compile(rf"(?<![\w-])(?:{'|'.join(WORDS)})(?![\w-])")
-_LIMIT = re.compile(r"\b(?:at most|limits?|time-?outs?|beyond|up to|allow|may (?:take|have))\b")
+_LIMIT = re.compile(
+    r"\b(?:at most|limits?|time-?outs?|beyond|up to|allow|exceed|no more than|may (?:take|have))\b"
+)
 _LIMITED = ("time", "size")
 """Kinds of figures that may be no observation but a bound that somebody set."""
 
@@ -153,7 +170,9 @@ def _figures(block: Block) -> Iterator[tuple[str, str]]:
         return
     text = re.sub(r"https?://\S+|\]\([^)]*\)", " ", block.text)
     for sentence in re.split(r"(?<=[.!?])\s+|\n(?=\s*[|-])", text):
-        plain = re.sub(r"\s+", " ", sentence)
+        # As it is read: what is bold, or set as a formula, is the same figure.
+        plain = re.sub(r"\s+", " ", re.sub(r"\*\*|\$(?=\d)", "", sentence))
+        plain = re.sub(r"\s?\\times\b", "×", plain)
         taken: list[range] = []
         for kind, pattern in KINDS:
             if kind in _LIMITED and _LIMIT.search(plain.lower()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -96,10 +97,15 @@ def derive_speedup(profile: CostProfile) -> float:
 
 
 def derive_break_even(profile: CostProfile, tolerance: Tolerance | None = None) -> bool | None:
-    """Clause F12; `None` where rounding alone decides, within a tolerance."""
+    """Clause F12; `None` where rounding alone decides, within a tolerance.
+
+    Two quotients may be one double and no par, as 7/3 and .7/.3 are: whoever multiplies instead
+    parts them. Par is certain only where it is exact, and its quotient is a double.
+    """
     expected, overhead = derive_expected(profile), derive_overhead(profile)
     near = tolerance is not None and abs(expected - overhead) <= tolerance.rtol * overhead
-    if near and expected != overhead:
+    exact = Fraction(profile.round) / Fraction(profile.baseline_step)
+    if near and not Fraction(expected) == exact == Fraction(profile.published, profile.rounds):
         return None
     return expected > overhead
 
@@ -250,6 +256,10 @@ def break_even(trace: Trace) -> Iterator[Finding]:
     yield from equal("COST.BREAK_EVEN", message, expected, trace["cost.breaks_even"], ())
 
 
+UNFOUNDED = {"overhead": "an overhead", "speedup": "a speedup", "breaks_even": "a verdict"}
+"""What only a profile gives."""
+
+
 @cost_oracle("COST.PROFILE_EVIDENCE", "cost.claim")
 def profile_evidence(trace: Trace) -> Iterator[Finding]:
     """Clause F13."""
@@ -261,9 +271,15 @@ def profile_evidence(trace: Trace) -> Iterator[Finding]:
     if claim.get("profile") != expected:
         message = "a speedup is claimed to be another kind of figure than its profile"
         yield Finding(code, message, {}, expected, claim.get("profile"))
-    if profile is None and trace.has("cost.speedup"):
-        message = "there is a speedup, and nothing that it was divided by"
-        yield Finding(code, message, {}, None, float(trace["cost.speedup"]))
+    for name in sorted(map(str, claim.keys() - {"counts", "profile", "batch"})):
+        message = f"the claim carries {name[:80]}, which its form does not have"
+        yield Finding(code, message, {}, None, claim.get(name))
+    if profile is not None:
+        return
+    for name, what in UNFOUNDED.items():
+        if trace.has(f"cost.{name}"):
+            message = f"there is {what}, and nothing that it was divided by"
+            yield Finding(code, message, {}, None, trace[f"cost.{name}"].tolist())
 
 
 @cost_oracle("COST.BATCH_ONE", "cost.claim")

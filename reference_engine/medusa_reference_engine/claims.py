@@ -96,8 +96,9 @@ class ClaimsStage:
         return self.exact(law)
 
     def is_heuristic(self, law: Law) -> bool:
-        """Typical acceptance always, and any mode that was seen to leave its law."""
-        return "-typical-" in f"-{law.mode}-" or bool(law.distance)
+        """Modes that leave their law for some tables, and any that was seen to leave it."""
+        known = law.mode in ("nucleus-per-path", "rejection-uncorrected")
+        return known or "-typical-" in f"-{law.mode}-" or bool(law.distance)
 
     def unproven(self, law: Law) -> str:
         """What a mode is called whose outcomes nobody enumerated."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 
@@ -331,6 +331,15 @@ def _cost(cost: Mapping[str, Any]) -> Iterator[Inconsistency]:
     if not least <= profile["published"] <= most * rounds:
         rule = f"is {profile['published']}; {rounds} rounds publish {least} to {most * rounds}"
         yield Inconsistency("cost.profile.published", rule)
+    # Each cost is a number above 0, and their quotient may be none: too great, or too small.
+    overhead = profile["round"] / profile["baseline_step"]
+    speedup = profile["published"] / rounds / overhead if overhead else inf
+    if not 0 < overhead < inf or not 0 < speedup < inf:
+        rule = (
+            f"is {profile['round']:g}, and a baseline step {profile['baseline_step']:g}:"
+            " their quotient is no number that a float holds"
+        )
+        yield Inconsistency("cost.profile.round", rule)
 
 
 def _frozen(expected: Mapping[str, Any], nodes: int) -> Iterator[Inconsistency]:

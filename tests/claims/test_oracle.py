@@ -74,6 +74,9 @@ CASES: list[tuple[str, Change]] = [
     ("CLAIMS.EVIDENCE", figure("time", command="another")),
     ("CLAIMS.EVIDENCE", figure("time", sample={"size": 4, "of": "rounds"})),
     ("CLAIMS.EVIDENCE", figure("time", "sample")),
+    ("CLAIMS.EVIDENCE", figure("guess", note="measured on our card: 2.8x")),
+    ("CLAIMS.EVIDENCE", figure("own", machine="m")),
+    ("CLAIMS.EVIDENCE", figure("quoted", source="a")),
     ("CLAIMS.FIGURES_KEPT", fewer("figures")),
     ("CLAIMS.FIGURES_KEPT", again("figures")),
     ("CLAIMS.FIGURES_KEPT", more("figures", name="invented", value=2.3)),
@@ -99,6 +102,9 @@ CASES: list[tuple[str, Change]] = [
     ("CLAIMS.BASIS", figure("slot", local=True)),
     ("CLAIMS.BASIS", figure("quoted", "local")),
     ("CLAIMS.POLICY", row("policies", "mode", "fast-typical", claim="greedy-exact")),
+    ("CLAIMS.POLICY", row("policies", "mode", "typical-per-path", claim="target-law")),
+    ("CLAIMS.POLICY", row("policies", "mode", "nucleus-per-path", claim="target-law")),
+    ("CLAIMS.POLICY", row("policies", "mode", "rejection-uncorrected", claim="unproven")),
     ("CLAIMS.POLICY", row("policies", "mode", "rejection", claim="target-law")),
     ("CLAIMS.POLICY", row("policies", "mode", "nucleus", claim="target-law")),
     ("CLAIMS.POLICY", row("policies", "mode", "greedy", claim="target-law")),
@@ -106,6 +112,7 @@ CASES: list[tuple[str, Change]] = [
     ("CLAIMS.POLICY", fewer("policies")),
     ("CLAIMS.POLICY", again("policies")),
     ("CLAIMS.POLICY", more("policies", mode="beam", claim="target-law")),
+    ("CLAIMS.POLICY", row("policies", "mode", "nucleus", exact=True)),
     ("CLAIMS.BATCH_ONE", lambda _: {"claims.batch": np.array(8)}),
     ("CLAIMS.BATCH_ONE", lambda _: {"claims.batch": np.array(0)}),
     ("CLAIMS.SCOPE", row("scope", "topic", "lookahead", covered=True)),
@@ -115,6 +122,9 @@ CASES: list[tuple[str, Change]] = [
     ("CLAIMS.SCOPE", fewer("scope")),
     ("CLAIMS.SCOPE", more("scope", topic="beam-search", owner="", covered=False)),
     ("CLAIMS.SCOPE", more("scope", topic="beam-search", owner="beam search", covered=True)),
+    ("CLAIMS.SCOPE", row("scope", "topic", "lookahead", judged_here=True)),
+    ("CLAIMS.SCOPE", more("scope", topic="beams", owner="beams", covered=False, judged=True)),
+    ("CLAIMS.LINEAGE", row("lineage", "method", "medusa-1", speedup=3.6)),
     ("CLAIMS.LINEAGE", row("lineage", "method", "medusa-2", training="heads-alone")),
     ("CLAIMS.LINEAGE", row("lineage", "method", "specinfer", "publication")),
     ("CLAIMS.LINEAGE", fewer("lineage")),
@@ -141,6 +151,11 @@ def test_nothing_else_is_heard(code: str, change: Change, trace: Trace, fired: A
 def test_more_may_be_left_to_others(trace: Trace, fired: Any) -> None:
     change = more("scope", topic="beam-search", owner="beam search", covered=False)
     assert fired(trace, change(trace)) == set()
+
+
+@pytest.mark.parametrize("mode", ["greedy", "one-draw-per-row", "rejection"])
+def test_less_than_is_true_may_be_claimed_of_a_mode(mode: str, trace: Trace, fired: Any) -> None:
+    assert fired(trace, row("policies", "mode", mode, claim="heuristic")(trace)) == set()
 
 
 @pytest.mark.parametrize("part", ["figures", "policies", "lineage", "scope"])

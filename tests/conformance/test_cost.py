@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
 import medusa_manifests
-from medusa_conformance.ledger import LINES
-from medusa_conformance.render_cost import BINARY, DECIMAL, scaled
+from medusa_conformance import render_cost
+from medusa_conformance.ledger import LINES, ledger_document
+from medusa_conformance.render_cost import BINARY, DECIMAL, many, scaled
+from medusa_oracles.claims_text import audit
 from medusa_spec.cost import COUNTS
 from medusa_spec.documents import schema_errors
 from medusa_spec.registry import invariants
@@ -111,7 +115,7 @@ def test_a_person_reads_units_formulas_and_what_is_left_out(call: Call) -> None:
         *(["quantity", "formula", "count", "unit", "clause"],),
         ["head projections", "2*K*T_h*d*V", "9,437,184,000", "9.437 billion", "FLOPs", "F3"],
         ["pairs that the mask leaves", "N*P + M", "18,455", "pairs", "F6"],
-        ["parameters of heads", "b * head_parameters", "1,182,826,496", "1.102 GiB", "bytes", "F1"],
+        ["bytes of heads", "b * head_parameters", "1,182,826,496", "1.102 GiB", "bytes", "F1"],
         ["E[G]", "10 tokens / 4 rounds = 2.5"],
         ["overhead", "2 / 1 = 2 baseline steps a round (baseline steps, made up)"],
         ["break-even", "E[G] > overhead: the round pays"],
@@ -141,6 +145,42 @@ def test_heads_on_the_terminal_row_are_said_to_be(call: Call) -> None:
     out = call("cost", "cost-nine-row-terminal").out
     assert out.startswith("cost-nine-row-terminal  one round, heads on the terminal row\n")
     assert re.search(r"rows of heads, T_h +1 +1 +rows", out)
+    assert "independent projections; T_h 1 row\n" in out
+
+
+@pytest.mark.parametrize("width", [30, 50, 80, 120])
+@pytest.mark.parametrize("name", FROZEN)
+def test_no_digit_is_left_out_where_there_is_little_room(name: str, width: int) -> None:
+    coordinate = medusa_manifests.load(name)
+    assert coordinate.cost is not None
+    document = ledger_document(coordinate, coordinate.cost)
+    console = Console(width=width, record=True, file=StringIO())
+    console.print(render_cost.cost(document))
+    told = console.export_text()
+    assert max(map(len, told.splitlines())) <= width
+    # Formulas are folded, and numbers are not.
+    words = told.split()
+    assert "…" not in told
+    for entry in document["entries"]:
+        assert f"{entry['value']:,}" in words
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_every_figure_is_said_to_be_derived(call: Call, name: str) -> None:
+    assert audit(call("cost", name).out) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "word", "told"),
+    [
+        (1, "row", "1 row"),
+        (0, "path", "0 paths"),
+        (1, "entry", "1 entry"),
+        (2, "entry", "2 entries"),
+    ],
+)
+def test_one_is_singular(number: int, word: str, told: str) -> None:
+    assert many(number, word) == told
 
 
 def test_a_round_that_loses_is_said_to(call: Call, written: Callable[..., Path]) -> None:

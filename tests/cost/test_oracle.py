@@ -128,10 +128,22 @@ def test_without_a_profile_nothing_is_said_of_speed(
     code = "COST.PROFILE_EVIDENCE"
     (finding,) = of(trace, code, {"cost.speedup": np.array(2.0)})
     assert finding.message == "there is a speedup, and nothing that it was divided by"
+    (finding,) = of(trace, code, {"cost.overhead": np.array(1.0)})
+    assert finding.message == "there is an overhead, and nothing that it was divided by"
+    (finding,) = of(trace, code, {"cost.breaks_even": np.array(False)})
+    assert finding.message == "there is a verdict, and nothing that it was divided by"
     (finding,) = of(trace, code, claimed(profile="derived")(trace))
     assert (finding.expected, finding.observed) == (None, "derived")
     (finding,) = of(trace, code, claimed(counts="measured")(trace))
     assert (finding.expected, finding.observed) == ("derived", "measured")
+
+
+@pytest.mark.parametrize("extra", [{"evidence": "measured"}, {"speedup": "2.8x"}])
+def test_a_claim_says_what_its_form_has_and_no_more(trace: Trace, extra: dict[str, str]) -> None:
+    (finding,) = of(trace, "COST.PROFILE_EVIDENCE", claimed(**extra)(trace))
+    ((name, said),) = extra.items()
+    assert finding.message == f"the claim carries {name}, which its form does not have"
+    assert finding.observed == said
 
 
 @pytest.mark.parametrize("evidence", ["derived", "measured", "source-reported"])
@@ -170,13 +182,25 @@ def test_break_even_is_strict(
     assert len(of(trace, "COST.BREAK_EVEN", {"cost.breaks_even": np.array(not pays)})) == 1
 
 
+@pytest.mark.parametrize(
+    ("costs", "round_"),
+    [
+        # In decimals `.7 / .1` is 7; in doubles it is a little less.
+        ((0.1, 0.7), (1, 7)),
+        # 7 / 3 and .7 / .3 are one double, while 7 * .3 is more than 3 * .7.
+        ((0.3, 0.7), (3, 7)),
+        # Exactly at par, but 7 / 3 is no double, and three times it is rounded again.
+        ((3.0, 7.0), (3, 7)),
+    ],
+)
 def test_where_rounding_alone_decides_nothing_is_judged(
-    workload: Workload, counting: Callable[[Workload], Trace]
+    workload: Workload,
+    counting: Callable[[Workload], Trace],
+    costs: tuple[float, float],
+    round_: tuple[int, int],
 ) -> None:
-    """In decimals `.7 / .1` is 7; in doubles it is a little less."""
-    assert 0.7 / 0.1 != 7.0
     deep = replace(workload, heads=6, paths=tuple((0,) * depth for depth in range(1, 7)))
-    trace = counting(replace(deep, profile=CostProfile(0.1, 0.7, "s", 1, 7, "synthetic")))
+    trace = counting(replace(deep, profile=CostProfile(*costs, "s", *round_, "synthetic")))
     for answer in (True, False):
         arrays = {**trace.arrays, "cost.breaks_even": np.array(answer)}
         judgement = judge(replace(trace, arrays=arrays))

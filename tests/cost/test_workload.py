@@ -97,6 +97,27 @@ def test_a_profile_of_nothing_is_refused(document: Document, name: str, value: A
     assert "cost.profile" in str(refused(document))
 
 
+@pytest.mark.parametrize(
+    ("baseline", "each"),
+    [
+        (1e308, 1e-308),
+        (1e-308, 1e308),
+        # The overhead is a number, and ten tokens over it are none.
+        (1e308, 1.0),
+    ],
+)
+def test_costs_whose_quotient_is_no_number_are_refused(
+    document: Document, baseline: float, each: float
+) -> None:
+    document["cost"]["profile"] |= {"baseline_step": baseline, "round": each}
+    error = refused(document)
+    assert error.field == "cost.profile.round"
+    assert str(error).endswith(
+        f"is {each:g}, and a baseline step {baseline:g}: their quotient is no number that a float"
+        " holds"
+    )
+
+
 def test_a_tree_has_any_order_and_its_canonical_one(
     document: Document, coordinate: Callable[..., Any]
 ) -> None:
