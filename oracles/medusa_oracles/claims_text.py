@@ -29,9 +29,10 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("speedup", r"\b(?:twice|thrice|half)\sthe\s(?:speed|throughput|time|latency)\b"),
         (
             "speedup",
-            r"\b(?:doubl|tripl|halv)(?:es?|ed|ing)\s(?:the\s)?(?:speed|throughput|time|latency)\b",
+            r"\b(?:doubl|tripl|halv)(?:es?|ed|ing)\s(?:\w+\s)?(?:speed|throughput|time|latency)\b",
         ),
-        ("speedup", rf"\bspeed-?ups?\s?(?:of|by|is|was|[:=])?\s?{_NUMBER}"),
+        ("speedup", rf"\bspeed-?ups?\s?(?:of|by|is|was|up to|between|[:=])?\s?{_NUMBER}"),
+        ("speedup", rf"\bspeed-?ups?\s(?:reache[sd]|amounts\sto)\s{_NUMBER}"),
         ("speedup", rf"\b(?:{_NUMBER}|{_WRITTEN})[ -]times\s(?:as\s)?(?:fast|slow|quick|long)\w*"),
         ("speedup", r"\b(?:twice|thrice|half)\sas\s(?:fast|slow|long|quick)\w*"),
         ("speedup", r"\borders?\sof\smagnitude\s(?:fast|slow)er"),
@@ -39,7 +40,7 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "rate",
             rf"(?<![\w.]){_NUMBER}\s(?:\w+\s){{0,2}}(?:tokens?|tok|edges?|rounds?)\s?"
-            r"(?:/|a\s|an\s|per\s|each\s)\s?(?:s\b|sec\b|round|second|step)",
+            r"(?:/|a\s|an\s|per\s|each\s|every\s)\s?(?:s\b|sec\b|round|second|step)",
         ),
         ("loss", rf"(?<![\w.]){_NUMBER}\snats\b"),
         (
