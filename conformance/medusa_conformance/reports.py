@@ -119,7 +119,7 @@ def explanation_document(code: str, example: Mapping[str, Any]) -> dict[str, Any
         "section": invariant.section,
         "sight": invariant.sight,
         "statement": invariant.statement,
-        "oracle": f"medusa_oracles.{invariant.contract}",
+        "oracle": entry.check.__module__,
         "needs": list(entry.needs),
         "mutants": [mutation_document(m) for m in runner.mutations().values() if m.killer == code],
         "example": example,

@@ -2,6 +2,7 @@
 
 from medusa_oracles import (
     checkpoint,
+    checkpoint_kept,
     claims,
     commit,
     coordinate,
@@ -23,6 +24,7 @@ from medusa_oracles.tree import derive_tree
 __all__ = [
     "Judgement",
     "checkpoint",
+    "checkpoint_kept",
     "claims",
     "commit",
     "coordinate",

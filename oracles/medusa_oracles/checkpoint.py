@@ -6,20 +6,18 @@ thing is broken: there `checkpoint.fault` says what, and which rule that breaks.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from medusa_oracles.heads import derive_logits, derive_residual
-from medusa_oracles.judge import Check, close, equal, oracle, telling
+from medusa_oracles.judge import Check, equal, oracle
 from medusa_spec.arrays import Array
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.documents import field_of
 from medusa_spec.findings import Finding
-from medusa_spec.stages import IDENTITY, HeadState
+from medusa_spec.stages import IDENTITY
 from medusa_spec.trace import Trace
 
 OFFSET = 2
@@ -36,7 +34,8 @@ _FLOATS: Mapping[str, str] = {
 _ELSEWHERE = ("heads", "projection")
 """Words of the identity that have a clause of their own, A2 and A5."""
 
-_FAULT = ("checkpoint.fault", "checkpoint.refused")
+FAULT = ("checkpoint.fault", "checkpoint.refused")
+"""What a trace of a broken checkpoint holds."""
 
 
 def derive_identity(coordinate: Coordinate, dtype: str) -> dict[str, Any]:
@@ -65,25 +64,27 @@ def _breaks(trace: Trace, code: str) -> bool:
     return bool(trace["checkpoint.fault"]["breaks"] == code)
 
 
-def _refused(trace: Trace) -> bool:
+def is_refused(trace: Trace) -> bool:
+    """Whether an engine refused to load."""
     return trace.has("checkpoint.refused") and trace["checkpoint.refused"] is not None
 
 
 def _must_refuse(code: str, trace: Trace) -> Iterator[Finding]:
     """At most one finding: a broken checkpoint that was loaded."""
-    if not _refused(trace):
-        message = f"a checkpoint was loaded although {_what(trace)}"
+    if not is_refused(trace):
+        message = f"a checkpoint was loaded although {what_is_broken(trace)}"
         yield Finding(code, message, {}, "refused", None)
 
 
-def _what(trace: Trace) -> str:
+def what_is_broken(trace: Trace) -> str:
+    """What is wrong with a broken checkpoint, in words."""
     return str(trace["checkpoint.fault"]["what"])
 
 
 def checkpoint_oracle(
     code: str,
     *needs: str,
-    instead: tuple[str, ...] = _FAULT,
+    instead: tuple[str, ...] = FAULT,
     applies: Callable[[Trace], bool] = lambda _: True,
     proves: Callable[[Trace], bool] | None = None,
 ) -> Callable[[Check], Check]:
@@ -95,12 +96,12 @@ def checkpoint_oracle(
     def called_for(trace: Trace) -> bool:
         if trace.coordinate.release is None:
             return False
-        return _breaks(trace, code) if trace.has(*_FAULT) else applies(trace)
+        return _breaks(trace, code) if trace.has(*FAULT) else applies(trace)
 
     def register(check: Check) -> Check:
         @wraps(check)
         def judged(trace: Trace) -> Iterator[Finding]:
-            yield from _must_refuse(code, trace) if trace.has(*_FAULT) else check(trace)
+            yield from _must_refuse(code, trace) if trace.has(*FAULT) else check(trace)
 
         return oracle(code, *needs, instead=instead, applies=called_for, proves=proves)(judged)
 
@@ -189,7 +190,7 @@ def filename_abi(trace: Trace) -> Iterator[Finding]:
         yield Finding("CHECKPOINT.FILENAME_ABI", message, {}, None, refused)
 
 
-@checkpoint_oracle("CHECKPOINT.STRICT_KEYS", *_FAULT, instead=())
+@checkpoint_oracle("CHECKPOINT.STRICT_KEYS", *FAULT, instead=())
 def strict_keys(trace: Trace) -> Iterator[Finding]:
     """Clause A4, of broken checkpoints alone: that a lawful one is loaded is A3's."""
     yield from _must_refuse("CHECKPOINT.STRICT_KEYS", trace)
@@ -209,7 +210,8 @@ def representation(trace: Trace) -> Iterator[Finding]:
         yield Finding(code, message, {}, declared, held)
 
 
-def _trains_backbone(trace: Trace) -> bool:
+def trains_backbone(trace: Trace) -> bool:
+    """Whether what was trained changed the backbone, too."""
     release = trace.coordinate.release
     return release is not None and release.variant != "medusa-1"
 
@@ -219,20 +221,13 @@ def _says_anything(logits: Array) -> bool:
     return bool(logits.size) and bool((np.ptp(logits, axis=-1) > 0).any())
 
 
-def _tells_rows_apart(trace: Trace) -> bool:
-    """Whether a cache that shows nothing but one number is none of those that were seen."""
-    if trace.has(*_FAULT):
-        return bool(np.ptp(trace["checkpoint.before.kv"]) > 0)
-    return telling(trace["checkpoint.loader_kv"], trace.tolerance)
-
-
 _TRAINED = ("checkpoint.saver_logits", "checkpoint.loader_logits")
 
 
 @checkpoint_oracle(
     "CHECKPOINT.MEDUSA2_SHIPS_BACKBONE",
     "checkpoint.saved",
-    applies=_trains_backbone,
+    applies=trains_backbone,
     proves=lambda trace: trace.has(*_TRAINED) and _says_anything(trace[_TRAINED[0]]),
 )
 def medusa2_ships_backbone(trace: Trace) -> Iterator[Finding]:
@@ -250,103 +245,7 @@ def medusa2_ships_backbone(trace: Trace) -> Iterator[Finding]:
         yield from equal(code, message, saved, loaded, ("position", "token"))
 
 
-_PARTS: Mapping[str, tuple[str, ...]] = {
-    "weight": ("head", "block", "channel", "input"),
-    "bias": ("head", "block", "channel"),
-    "projection": ("head", "token", "channel"),
-}
-"""The parameters that are a head's own, and the axes of each; the base's own head is none."""
-
-_LISTS = ("checkpoint.stored", "checkpoint.restored")
-
-
-@checkpoint_oracle(
-    "CHECKPOINT.ROUND_TRIP",
-    "checkpoint.saved",
-    *_LISTS,
-    instead=("checkpoint.held.weight", "checkpoint.loaded.weight"),
-    applies=lambda trace: not _refused(trace),
-    proves=lambda trace: any(True for _ in _pairs(trace)) or bool(_tensors(trace, _LISTS[0])),
-)
-def round_trip(trace: Trace) -> Iterator[Finding]:
-    """Clause A7: the parameters as they are held, and the tensors as they are stored."""
-    code = "CHECKPOINT.ROUND_TRIP"
-    for part, held, loaded in _pairs(trace):
-        message = f"a head's {part} is not loaded as it was saved"
-        yield from equal(code, message, held, loaded, _PARTS[part])
-    yield from _decodes_with_them(code, trace)
-    if not trace.has(*_LISTS):
-        return
-    first, again = (_tensors(trace, name) for name in _LISTS)
-    changed = sorted({name for name, *_ in (first - again) + (again - first)})
-    if changed:
-        share = f"{len(changed)} of {len({name for name, *_ in first | again})} tensors"
-        message = f"{share} are not saved again as they were stored, {changed[0]} the first"
-        sides = _form(first, changed[0]), _form(again, changed[0])
-        yield Finding(code, message, {}, *sides)
-
-
-def _decodes_with_them(code: str, trace: Trace) -> Iterator[Finding]:
-    """Passes of the engine that loaded, from its hidden states and the loaded parameters."""
-    for part, plain, axes in _BEGINS:
-        if trace.has(f"checkpoint.{plain}", f"checkpoint.frontier.{part}"):
-            last, shown = trace[f"checkpoint.{plain}"], trace[f"checkpoint.frontier.{part}"]
-            message = f"behind a load a generation begins with another {part} than a plain pass has"
-            yield from close(code, message, last[..., -1, :], shown, axes, trace.tolerance)
-    names = ["weight", "bias", "lm_head"]
-    if trace.coordinate.model.projection == "independent":
-        names.append("projection")
-    names = [f"checkpoint.loaded.{name}" for name in names]
-    if not trace.has("checkpoint.loader_hidden", "checkpoint.loader_heads", *names):
-        return
-    weight, bias, lm_head, *own = (trace[name] for name in names)
-    state = HeadState(weight, bias, lm_head, own[0] if own else None)
-    residual = derive_residual(weight, bias, trace["checkpoint.loader_hidden"])
-    yield from close(
-        code,
-        "a head of a plain pass is not what the parameters that were loaded make of it",
-        derive_logits(residual, state),
-        trace["checkpoint.loader_heads"],
-        _PASSES["head_logits"],
-        trace.tolerance,
-    )
-
-
-_BEGINS = (("target", "loader_logits", ("token",)), ("heads", "loader_heads", ("head", "token")))
-"""Each part of a frontier, the plain logits of which it is the last row, and its axes."""
-
-
-def _pairs(trace: Trace) -> Iterator[tuple[str, Array, Array]]:
-    """Each part of the heads that was seen on both sides."""
-    for part in _PARTS:
-        names = f"checkpoint.held.{part}", f"checkpoint.loaded.{part}"
-        if trace.has(*names):
-            yield part, *(trace[name] for name in names)
-
-
-_Tensors: TypeAlias = Counter[tuple[str, str, tuple[int, ...], str]]
-"""Name, dtype, shape and SHA-256 of each."""
-
-
-def _tensors(trace: Trace, name: str) -> _Tensors:
-    """The tensors of a folder, in whichever files: where they stand is the engine's own choice."""
-    return Counter(
-        (entry["tensor"], entry["dtype"], tuple(entry["shape"]), entry["sha256"])
-        for entry in (trace[name] if trace.has(name) else ())
-    )
-
-
-def _form(tensors: _Tensors, name: str) -> str | None:
-    """How a tensor is stored; `None` where it is not."""
-    forms = [
-        f"{dtype} {list(shape)} {sha256[:12]}"
-        for tensor, dtype, shape, sha256 in tensors.elements()
-        if tensor == name
-    ]
-    return ", ".join(sorted(forms)) or None
-
-
-_PASSES: Mapping[str, tuple[str, ...]] = {
+PASSES: Mapping[str, tuple[str, ...]] = {
     "logits": ("position", "token"),
     "head_logits": ("head", "position", "token"),
 }
@@ -355,10 +254,10 @@ _PASSES: Mapping[str, tuple[str, ...]] = {
 
 @oracle(
     "CHECKPOINT.ALL_OR_NOTHING",
-    *_FAULT,
+    *FAULT,
     applies=lambda trace: (
         trace.coordinate.release is not None
-        and (_breaks(trace, "CHECKPOINT.ALL_OR_NOTHING") or _refused(trace))
+        and (_breaks(trace, "CHECKPOINT.ALL_OR_NOTHING") or is_refused(trace))
     ),
     proves=lambda trace: (
         trace.has("checkpoint.before.head_logits", "checkpoint.after.head_logits")
@@ -368,19 +267,19 @@ _PASSES: Mapping[str, tuple[str, ...]] = {
 def all_or_nothing(trace: Trace) -> Iterator[Finding]:
     """Clause A8, of whatever was refused. Without the heads' logits nobody sees what they hold."""
     code = "CHECKPOINT.ALL_OR_NOTHING"
-    if not _refused(trace):
+    if not is_refused(trace):
         yield from _must_refuse(code, trace)
         return
-    for part, axes in _PASSES.items():
+    for part, axes in PASSES.items():
         before, after = f"checkpoint.before.{part}", f"checkpoint.after.{part}"
         if trace.has(before, after):
-            message = f"{part} of a plain pass change behind a refusal: {_what(trace)}"
+            message = f"{part} of a plain pass change behind a refusal: {what_is_broken(trace)}"
             yield from equal(code, message, trace[before], trace[after], axes)
 
 
 @oracle(
     "CHECKPOINT.RUNS_NO_CODE",
-    *_FAULT,
+    *FAULT,
     "checkpoint.executed",
     applies=lambda trace: trace.coordinate.release is not None,
 )
@@ -388,42 +287,7 @@ def runs_no_code(trace: Trace) -> Iterator[Finding]:
     """Clause A9."""
     code = "CHECKPOINT.RUNS_NO_CODE"
     if trace["checkpoint.executed"]:
-        yield Finding(code, f"what a file holds was run: {_what(trace)}", {}, False, True)
+        yield Finding(code, f"what a file holds was run: {what_is_broken(trace)}", {}, False, True)
     # The rest of such a folder is lawful, so whoever leaves the pickle alone may load it.
     if not trace["checkpoint.fault"].get("beside"):
         yield from _must_refuse(code, trace)
-
-
-_SESSION = ("checkpoint.session_kv", "checkpoint.loader_kv", "checkpoint.began_kv")
-
-
-@oracle(
-    "CHECKPOINT.SESSION",
-    *_SESSION,
-    instead=("checkpoint.before.kv", "checkpoint.after.kv"),
-    applies=lambda trace: (
-        trace.coordinate.release is not None
-        and (_refused(trace) if trace.has(*_FAULT) else _trains_backbone(trace))
-    ),
-    proves=_tells_rows_apart,
-)
-def session(trace: Trace) -> Iterator[Finding]:
-    """Clause A10. On an unchanged base the rows of old are those of the new, and prove nothing."""
-    code = "CHECKPOINT.SESSION"
-    if trace.has(*_FAULT):
-        message = f"the session is another behind a refusal: {_what(trace)}"
-        before, after = (trace[f"checkpoint.{when}.kv"] for when in ("before", "after"))
-        yield from equal(code, message, before, after, _ROWS)
-        return
-    shown, new, old = (trace[name] for name in _SESSION)
-    rows = shown.shape[-2]
-    message = "behind a load the cache shows rows that are not of the model that was loaded"
-    kept = rows and np.array_equal(shown, old[..., :rows, :]) and not np.array_equal(old, new)
-    # Rows of both models may lie within what rounding is granted, and these are the old ones.
-    if kept:
-        yield from equal(code, message, new[..., :rows, :], shown, _ROWS)
-    else:
-        yield from close(code, message, new[..., :rows, :], shown, _ROWS, trace.tolerance)
-
-
-_ROWS = ("layer", "key_or_value", "kv_head", "cache_row", "channel")

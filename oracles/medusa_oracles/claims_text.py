@@ -31,7 +31,8 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "speedup",
             r"\b(?:doubl|tripl|halv)(?:es?|ed|ing)\s(?:\w+\s)?(?:speed|throughput|time|latency)\b",
         ),
-        ("speedup", rf"\bspeed-?ups?\s?(?:of|by|is|was|up to|between|[:=])?\s?{_NUMBER}"),
+        # A code such as COST.SPEEDUP is no speedup.
+        ("speedup", rf"(?<!\.)\bspeed-?ups?\s?(?:of|by|is|was|up to|between|[:=])?\s?{_NUMBER}"),
         ("speedup", rf"\bspeed-?ups?\s(?:reache[sd]|amounts\sto)\s{_NUMBER}"),
         ("speedup", rf"\b(?:{_NUMBER}|{_WRITTEN})[ -]times\s(?:as\s)?(?:fast|slow|quick|long)\w*"),
         ("speedup", r"\b(?:twice|thrice|half)\sas\s(?:fast|slow|long|quick)\w*"),

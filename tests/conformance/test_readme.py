@@ -81,7 +81,8 @@ def added(diff: str) -> int:
 def test_blocks_are_found() -> None:
     called = [command for block in BLOCKS for command in commands(block)]
     named = {shlex.split(command)[1] for command in called if command.startswith("medusa-oracles")}
-    assert named == {*("init", "check", "replay", "verify", "derive", "explain"), *("search", "cost")}
+    needing_none = {"init", "derive", "explain", "search", "cost"}
+    assert named == {"check", "replay", "verify", *needing_none}
     assert README.count("```console") == len(BLOCKS)
 
 

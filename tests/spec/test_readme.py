@@ -30,7 +30,6 @@ OPTIONAL = {
     "commit.frontier.heads",
     *(f"training.{n}" for n in ("state.lm_head", "state.projection", "gradient.projection")),
     "training.skipped",
-    *(f"exactness.{name}" for name in ("path_probability", "proposal")),
     *(f"checkpoint.held.{name}" for name in ("bias", "projection")),
     *(f"checkpoint.loaded.{name}" for name in ("bias", "lm_head", "projection")),
     *(f"checkpoint.{name}" for name in ("identity", "saver_logits", "loader_logits")),
