@@ -32,7 +32,7 @@ from medusa_spec.dialect import CANONICAL, Dialect
 from medusa_spec.errors import InputError
 from medusa_spec.tracefile import TraceFile, read_trace, trace_files
 
-CHUNK = 8
+CHUNK = 4
 """Coordinates that a worker judges at a time."""
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import medusa_manifests
@@ -284,9 +285,18 @@ def is_small(coordinate: Coordinate) -> bool:
 
 def random_coordinates(count: int, seed: int) -> list[Coordinate]:
     """`count` coordinates drawn from the public strategies, the same for the same seed."""
+    from hypothesis import configuration
+
     from medusa_conformance.strategies import coordinates, sample
 
-    return sample(coordinates(), count, seed)
+    # Hypothesis keeps what it finds in sources where it was begun: in somebody's folder.
+    home = vars(configuration).get("__hypothesis_home_directory")
+    with TemporaryDirectory(prefix="medusa-") as folder:
+        configuration.set_hypothesis_home_dir(folder)
+        try:
+            return sample(coordinates(), count, seed)
+        finally:
+            configuration.set_hypothesis_home_dir(home)
 
 
 CHUNK = 10
