@@ -1,4 +1,4 @@
-"""Labels that are the tokens themselves train every head one token too near. With nvidia-modelopt."""
+"""Labels that are the tokens themselves train heads one token too near. With nvidia-modelopt."""
 
 import sys
 
@@ -11,9 +11,9 @@ base = LlamaForCausalLM(LlamaConfig(vocab_size=99, hidden_size=8, intermediate_s
 model = mtsp.convert(base, [("medusa", {"medusa_num_heads": 2, "medusa_num_layers": 1})])
 seen = []
 torch.nn.modules.module.register_module_forward_pre_hook(
-    lambda module, given: seen.append(given[1].tolist())
-    if isinstance(module, torch.nn.CrossEntropyLoss)
-    else None
+    lambda module, given: (
+        seen.append(given[1].tolist()) if isinstance(module, torch.nn.CrossEntropyLoss) else None
+    )
 )
 tokens = torch.arange(10, 18)[None]
 # As the transformers library takes labels of a causal model, which it moves by one itself.
@@ -21,6 +21,6 @@ model(tokens, labels=tokens.clone())
 near = 0
 for head, labels in enumerate(seen):
     offset = labels[0] - 10
-    print(f"head {head}: the label of row 0 is token {offset}; head {head} guesses token {head + 2}")
+    print(f"head {head}: row 0 learns token {offset}, and is to guess token {head + 2}")
     near += offset < head + 2
 sys.exit(bool(near))
