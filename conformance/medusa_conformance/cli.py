@@ -187,7 +187,7 @@ def derive(
         from medusa_conformance.picture import svg_text
         from medusa_spec.files import write_beside
 
-        write_beside(source, {picture: svg_text(document, picture)})
+        write_beside(source, [(picture, svg_text(document, picture))])
     show(document, as_json, render.derivation)
     return int(failed)
 

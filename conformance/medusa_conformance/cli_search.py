@@ -11,7 +11,6 @@ import click
 from medusa_conformance.cli_common import json_option, show
 from medusa_spec.coordinate import Calibration, canonical_order
 from medusa_spec.documents import validate
-from medusa_spec.errors import InputError
 
 MOST_NODES = 65_536
 """Paths of the largest tree; it takes seconds."""
@@ -62,7 +61,7 @@ def search(
     # One path stands for all: each is of the same making, and a tree has tens of thousands.
     few = {name: document[name][:1] for name in ("paths", "decisions")}
     validate(document | few, "search", "search --json")
-    files: dict[Path, str] = {}
+    files: list[tuple[Path, str]] = []
     if picture is not None:
         from medusa_conformance.derivation import derivation_document
         from medusa_conformance.picture import require_drawable, svg_text
@@ -71,11 +70,9 @@ def search(
         paths = canonical_order(document["paths"])
         heads, ranks = document["heads"], document["max_rank"]
         derived = derivation_document(table.stem, paths, ranks, heads, "canonical", -1)
-        files[picture] = svg_text(derived, picture)
+        files.append((picture, svg_text(derived, picture)))
     if choices is not None:
-        if picture is not None and choices.resolve() == picture.resolve():
-            raise InputError(str(choices), "", "is named twice, for the paths and for the picture")
-        files[choices] = json.dumps(document["paths"]) + "\n"
+        files.append((choices, json.dumps(document["paths"]) + "\n"))
     write_beside(table, files)
     show(document, as_json, render_search.search)
     return 0

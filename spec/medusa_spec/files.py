@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -37,18 +37,19 @@ def write_text(target: Path, text: str) -> None:
         stream.write(text.encode("utf-8"))
 
 
-def write_beside(source: Path, texts: Mapping[Path, str]) -> None:
+def write_beside(source: Path, texts: Iterable[tuple[Path, str]]) -> None:
     """Put each text into its file as UTF-8: all of them whole, or none at all.
 
     Raises `InputError` as `written_whole` does, and where a file is `source`, from which the texts
     were made, or another one of them.
     """
+    files = list(texts)
     places = [source.resolve()]
-    for target in texts:
+    for target, _ in files:
         if target.resolve() in places:
             what = "is what was read" if target.resolve() == places[0] else "is named twice"
             raise InputError(str(target), "", f"{what}, and is not written over")
         places.append(target.resolve())
     with ExitStack() as opened:
-        for target, text in texts.items():
+        for target, text in files:
             opened.enter_context(written_whole(target)).write(text.encode("utf-8"))
