@@ -7,12 +7,12 @@ thing is broken: there `checkpoint.fault` says what, and which rule that breaks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
 
-from medusa_oracles.judge import Check, equal, oracle
+from medusa_oracles.judge import Check, equal, oracle_beside
 from medusa_spec.arrays import Array
 from medusa_spec.coordinate import Coordinate
 from medusa_spec.documents import field_of
@@ -81,6 +81,10 @@ def what_is_broken(trace: Trace) -> str:
     return str(trace["checkpoint.fault"]["what"])
 
 
+release_oracle = partial(oracle_beside, "release")
+"""An oracle of checkpoints, lawful or broken, whose coordinates say what they stand for."""
+
+
 def checkpoint_oracle(
     code: str,
     *needs: str,
@@ -94,8 +98,6 @@ def checkpoint_oracle(
     """
 
     def called_for(trace: Trace) -> bool:
-        if trace.coordinate.release is None:
-            return False
         return _breaks(trace, code) if trace.has(*FAULT) else applies(trace)
 
     def register(check: Check) -> Check:
@@ -103,7 +105,8 @@ def checkpoint_oracle(
         def judged(trace: Trace) -> Iterator[Finding]:
             yield from _must_refuse(code, trace) if trace.has(*FAULT) else check(trace)
 
-        return oracle(code, *needs, instead=instead, applies=called_for, proves=proves)(judged)
+        found = release_oracle(code, *needs, instead=instead, applies=called_for, proves=proves)
+        return found(judged)
 
     return register
 
@@ -252,13 +255,10 @@ PASSES: Mapping[str, tuple[str, ...]] = {
 """What a plain pass shows of an engine before and behind a refusal, and its axes."""
 
 
-@oracle(
+@release_oracle(
     "CHECKPOINT.ALL_OR_NOTHING",
     *FAULT,
-    applies=lambda trace: (
-        trace.coordinate.release is not None
-        and (_breaks(trace, "CHECKPOINT.ALL_OR_NOTHING") or is_refused(trace))
-    ),
+    applies=lambda trace: _breaks(trace, "CHECKPOINT.ALL_OR_NOTHING") or is_refused(trace),
     proves=lambda trace: (
         trace.has("checkpoint.before.head_logits", "checkpoint.after.head_logits")
         and _says_anything(trace["checkpoint.before.head_logits"])
@@ -277,12 +277,7 @@ def all_or_nothing(trace: Trace) -> Iterator[Finding]:
             yield from equal(code, message, trace[before], trace[after], axes)
 
 
-@oracle(
-    "CHECKPOINT.RUNS_NO_CODE",
-    *FAULT,
-    "checkpoint.executed",
-    applies=lambda trace: trace.coordinate.release is not None,
-)
+@release_oracle("CHECKPOINT.RUNS_NO_CODE", *FAULT, "checkpoint.executed")
 def runs_no_code(trace: Trace) -> Iterator[Finding]:
     """Clause A9."""
     code = "CHECKPOINT.RUNS_NO_CODE"

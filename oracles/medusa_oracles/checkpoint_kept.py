@@ -13,11 +13,12 @@ from medusa_oracles.checkpoint import (
     PASSES,
     checkpoint_oracle,
     is_refused,
+    release_oracle,
     trains_backbone,
     what_is_broken,
 )
 from medusa_oracles.heads import derive_logits, derive_residual
-from medusa_oracles.judge import close, equal, oracle, telling
+from medusa_oracles.judge import close, equal, telling
 from medusa_spec.arrays import Array
 from medusa_spec.findings import Finding
 from medusa_spec.stages import HeadState
@@ -129,14 +130,11 @@ def _tells_rows_apart(trace: Trace) -> bool:
 _SESSION = ("checkpoint.session_kv", "checkpoint.loader_kv", "checkpoint.began_kv")
 
 
-@oracle(
+@release_oracle(
     "CHECKPOINT.SESSION",
     *_SESSION,
     instead=("checkpoint.before.kv", "checkpoint.after.kv"),
-    applies=lambda trace: (
-        trace.coordinate.release is not None
-        and (is_refused(trace) if trace.has(*FAULT) else trains_backbone(trace))
-    ),
+    applies=lambda trace: is_refused(trace) if trace.has(*FAULT) else trains_backbone(trace),
     proves=_tells_rows_apart,
 )
 def session(trace: Trace) -> Iterator[Finding]:

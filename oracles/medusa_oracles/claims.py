@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from medusa_oracles.judge import Check, oracle
+from medusa_oracles.judge import Check, oracle_beside
+from medusa_oracles.output_law import EXACT_MODES
 from medusa_spec.claims import CONTRACT_WORDS, Facts, Figure, Law, lineage, scope
+from medusa_spec.coordinate import SamplingMode
 from medusa_spec.documents import schema
 from medusa_spec.findings import Finding
 from medusa_spec.trace import Trace
@@ -64,8 +66,8 @@ def derive_typing(facts: Facts) -> dict[str, Typing]:
     return found
 
 
-INEXACT = ("nucleus-per-path", "rejection-uncorrected")
-"""Modes of X7 that leave their law for some tables, besides all that is typical."""
+INEXACT = frozenset(get_args(SamplingMode)) - frozenset(EXACT_MODES)
+"""Modes of X7 that leave their law for some tables; so does whatever else is typical."""
 
 
 def derive_claim(law: Law) -> str:
@@ -86,12 +88,7 @@ def claims_oracle(
 
     Of facts without a figure that a rule speaks of, silence proves nothing.
     """
-    return oracle(
-        code,
-        *needs,
-        applies=lambda trace: trace.coordinate.claims is not None,
-        proves=lambda trace: proves(facts_of(trace)),
-    )
+    return oracle_beside("claims", code, *needs, proves=lambda trace: proves(facts_of(trace)))
 
 
 def facts_of(trace: Trace) -> Facts:

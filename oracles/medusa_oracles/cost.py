@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
 from medusa_oracles.heads import derive_parameter_count
-from medusa_oracles.judge import Check, close, equal, oracle
+from medusa_oracles.judge import close, equal, oracle_beside
 from medusa_spec.coordinate import CostProfile, Workload
 from medusa_spec.findings import Finding
 from medusa_spec.trace import Tolerance, Trace
@@ -110,13 +111,8 @@ def derive_break_even(profile: CostProfile, tolerance: Tolerance | None = None) 
     return expected > overhead
 
 
-def cost_oracle(
-    code: str, *needs: str, applies: Callable[[Trace], bool] = lambda _: True
-) -> Callable[[Check], Check]:
-    """An oracle of traces that count, whose coordinates say what."""
-    return oracle(
-        code, *needs, applies=lambda trace: trace.coordinate.cost is not None and applies(trace)
-    )
+cost_oracle = partial(oracle_beside, "cost")
+"""An oracle of traces that count, whose coordinates say what."""
 
 
 def workload_of(trace: Trace) -> Workload:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
 
-from medusa_oracles.judge import Check, close, difference, equal, oracle
+from medusa_oracles.judge import Check, close, difference, equal, oracle_beside
 from medusa_oracles.output_law import (
     EXACT_MODES,
     Tables,
@@ -76,12 +77,9 @@ def exactness_oracle(
     """An oracle of laws over tables; `decided` where it reads what rounding must not decide."""
 
     def meant(trace: Trace) -> bool:
-        given = trace.coordinate.exactness
-        if given is None or (decided and not derived(given).decided):
-            return False
-        return applies(trace)
+        return (not decided or derived(given_to(trace)).decided) and applies(trace)
 
-    return oracle(code, *needs, instead=instead, applies=meant, proves=proves)
+    return oracle_beside("exactness", code, *needs, instead=instead, applies=meant, proves=proves)
 
 
 def sequence(index: int, given: Exactness) -> list[int]:
@@ -217,7 +215,7 @@ def label(trace: Trace) -> Iterator[Finding]:
 
 def is_rejection(trace: Trace) -> bool:
     """Whether drafts are drawn and may be rejected."""
-    return given_to(trace).sampling.mode.startswith("rejection")
+    return given_to(trace).sampling.rejects
 
 
 def says_it_rejects(trace: Trace) -> bool:
@@ -296,12 +294,9 @@ def tokens_of(trace: Trace, name: str) -> IntArray:
 @exactness_oracle("EXACTNESS.SAMPLED_LAW", "exactness.tokens")
 def sampled_law(trace: Trace) -> Iterator[Finding]:
     """Clause X10, against the law that the mode has; at most one finding."""
-    for name in ("tokens", "other"):
-        if trace.has(f"exactness.{name}"):
-            found = [*_frequencies(tokens_of(trace, name), trace)]
-            if found:
-                yield found[0]
-                return
+    shown = (name for name in ("tokens", "other") if trace.has(f"exactness.{name}"))
+    found = chain.from_iterable(_frequencies(tokens_of(trace, name), trace) for name in shown)
+    yield from islice(found, 1)
 
 
 def _frequencies(tokens: IntArray, trace: Trace) -> Iterator[Finding]:
@@ -361,11 +356,8 @@ def seeded(trace: Trace) -> Iterator[Finding]:
         yield Finding(code, "two seeds gave the same answer", {})
         return
     # A seed that was added to the place of a sequence shows one place further on.
-    for what, ours, theirs in (
-        ("sequences of two seeds", tokens, other),
-        ("sequences of two seeds, one place apart,", tokens[1:], other[:-1]),
-    ):
-        found = [*_alike(code, what, ours, theirs, trace)]
-        if found:
-            yield found[0]
-            return
+    found = chain(
+        _alike(code, "sequences of two seeds", tokens, other, trace),
+        _alike(code, "sequences of two seeds, one place apart,", tokens[1:], other[:-1], trace),
+    )
+    yield from islice(found, 1)

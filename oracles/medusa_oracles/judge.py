@@ -69,6 +69,22 @@ def oracle(
     return register
 
 
+def oracle_beside(
+    part: str,
+    code: str,
+    *needs: str,
+    instead: tuple[str, ...] = (),
+    applies: Callable[[Trace], bool] = lambda _: True,
+    proves: Callable[[Trace], bool] | None = None,
+) -> Callable[[Check], Check]:
+    """Register a check of what a coordinate plans beside its round; it applies where it does."""
+
+    def planned(trace: Trace) -> bool:
+        return getattr(trace.coordinate, part) is not None and applies(trace)
+
+    return oracle(code, *needs, instead=instead, applies=planned, proves=proves)
+
+
 def oracles() -> Mapping[str, Oracle]:
     """Every registered oracle, in registry order."""
     return {code: _ORACLES[code] for code in invariants() if code in _ORACLES}

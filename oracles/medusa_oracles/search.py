@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from medusa_oracles.judge import Check, beyond, close, oracle
+from medusa_oracles.judge import beyond, close, oracle_beside
 from medusa_oracles.search_plan import (
     derive_best,
     derive_increments,
@@ -20,16 +21,8 @@ from medusa_spec.coordinate import Calibration
 from medusa_spec.findings import Finding
 from medusa_spec.trace import Trace
 
-
-def search_oracle(
-    code: str, *needs: str, applies: Callable[[Trace], bool] = lambda _: True
-) -> Callable[[Check], Check]:
-    """An oracle of traces that search, whose coordinates say for what."""
-    return oracle(
-        code,
-        *needs,
-        applies=lambda trace: trace.coordinate.search is not None and applies(trace),
-    )
+search_oracle = partial(oracle_beside, "search")
+"""An oracle of traces that search, whose coordinates say for what."""
 
 
 def given_to(trace: Trace) -> Calibration:

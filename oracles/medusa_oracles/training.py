@@ -8,7 +8,7 @@ from functools import wraps
 
 import numpy as np
 
-from medusa_oracles.judge import Check, beyond, close, equal, oracle
+from medusa_oracles.judge import Check, beyond, close, equal, oracle_beside
 from medusa_oracles.training_loss import (
     derive_divergence,
     derive_head_losses,
@@ -37,9 +37,6 @@ def training_oracle(
 ) -> Callable[[Check], Check]:
     """An oracle of traces that train, whose findings say at which step they lie."""
 
-    def trains(trace: Trace) -> bool:
-        return trace.coordinate.training is not None and applies(trace)
-
     def register(check: Check) -> Check:
         @wraps(check)
         def placed(trace: Trace) -> Iterator[Finding]:
@@ -47,7 +44,8 @@ def training_oracle(
             for finding in check(trace):
                 yield replace(finding, where={**step, **finding.where})
 
-        return oracle(code, *needs, instead=instead, applies=trains)(placed)
+        found = oracle_beside("training", code, *needs, instead=instead, applies=applies)
+        return found(placed)
 
     return register
 
