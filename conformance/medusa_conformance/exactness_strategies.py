@@ -34,12 +34,11 @@ def exactnesses(draw: st.DrawFn, modes: tuple[SamplingMode, ...] = (*MODES, *EXA
         entropy_guard=1e-5,
         top_p=draw(st.sampled_from((1.0, 0.81, 0.57))),
     )
-    chain = mode.startswith("rejection")
     return Exactness(
         model=draw(table),
         drafts=tuple(draw(table) for _ in range(heads)),
         paths=tuple((0,) * (depth + 1) for depth in range(heads))
-        if chain
+        if sampling.rejects
         else draw(_trees(size, heads)),
         sampling=sampling,
         length=draw(st.sampled_from((2, 3, 1))),

@@ -40,7 +40,6 @@ class ExactnessStage(SamplingRound):
         roots, rows = [view.root for view in views], [row.drawn for row in views[0].table]
         law = self.enumerate(given, views)
         target = self.target(given, roots, rows)
-        rejects = sampling.mode.startswith("rejection")
         return OutputLaw(
             roots=np.array(roots),
             rows=np.array(rows),
@@ -53,7 +52,7 @@ class ExactnessStage(SamplingRound):
                     for context, view in enumerate(views)
                 ]
             ).reshape(1 + size, len(given.paths)),
-            proposal=self.stored(given) if rejects else None,
+            proposal=self.stored(given) if sampling.rejects else None,
             claim=self.claim(sampling),
         )
 
@@ -158,9 +157,8 @@ class ExactnessStage(SamplingRound):
 
     def path_probability(self, view: TableView, root: Weights, path: RankPath) -> float:
         """Clause X9: over all roots, the target's probability along the path."""
-        nodes = [path[: edge + 1] for edge in range(len(path))]
-        ranked = [sorted(range(len(q)), key=lambda token: (-q[token], token)) for q in view.heads]
-        tokens = [ranked[edge][node[-1]] for edge, node in enumerate(nodes)]
+        ranked = self.ranked(view.heads)
+        tokens = [ranked[edge][rank] for edge, rank in enumerate(path)]
         total = 0.0
         for first, weight in enumerate(root):
             for before, token in pairwise((first, *tokens)):
@@ -178,14 +176,13 @@ class ExactnessStage(SamplingRound):
     def claim(self, sampling: Sampling) -> Mapping[str, Any]:
         """Clauses X7 to X9."""
         mode = sampling.mode
-        rejects = mode.startswith("rejection")
         found = {
             "mode": mode,
             "claim": self.word(mode),
             "scores": self.scores(),
-            "rejects": rejects,
+            "rejects": sampling.rejects,
         }
-        return found | {"correction": self.correction(mode)} if rejects else found
+        return found | {"correction": self.correction(mode)} if sampling.rejects else found
 
     def word(self, mode: str) -> str:
         """Clause X7."""

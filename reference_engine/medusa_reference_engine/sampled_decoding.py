@@ -63,7 +63,7 @@ def sample_tokens(
     A rejection needs a chain of paths. `Refused`, before the first write, where prefix, output and
     one more tree might not fit the cache, or the paths of a rejection branch.
     """
-    if sampling.mode.startswith("rejection") and any(any(path) for path in paths):
+    if sampling.rejects and any(any(path) for path in paths):
         raise Refused(f"{sampling.mode} draws one chain, and the paths branch")
     if len(prefix) + how_many - 1 + len(paths) + 1 > engine.capacity:
         raise Refused(f"{how_many} tokens and a tree may not fit the cache")

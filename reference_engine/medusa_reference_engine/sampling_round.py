@@ -85,10 +85,14 @@ class SamplingRound:
     ) -> dict[RankPath, int]:
         """The token of each node: a rank of its depth's head, or a draft drawn from it."""
         heads = view.heads
-        if sampling.mode.startswith("rejection"):
+        if sampling.rejects:
             return {path: draw(heads[len(path) - 1]) for path in paths}
-        ranked = [sorted(range(len(q)), key=lambda token: (-q[token], token)) for q in heads]
+        ranked = self.ranked(heads)
         return {path: ranked[len(path) - 1][path[-1]] for path in paths}
+
+    def ranked(self, heads: Sequence[Weights]) -> list[list[int]]:
+        """The tokens of each head, the likeliest first, and of equal ones the lower."""
+        return [sorted(range(len(q)), key=lambda token: (-q[token], token)) for q in heads]
 
     def accept(
         self,

@@ -158,6 +158,11 @@ class Sampling:
     entropy_guard: float
     top_p: float
 
+    @property
+    def rejects(self) -> bool:
+        """Whether candidates are drawn, and may be rejected by chance."""
+        return self.mode.startswith("rejection")
+
 
 @dataclass(frozen=True, slots=True)
 class Exactness:

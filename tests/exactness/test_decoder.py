@@ -17,7 +17,8 @@ from medusa_reference_engine import ReferenceEngine
 from medusa_reference_engine.draws import Draw, outcomes
 from medusa_reference_engine.exactness import ExactnessStage
 from medusa_reference_engine.sampled_decoding import sample_tokens
-from medusa_spec.coordinate import ModelShape, Policy, Sampling, SamplingMode
+from medusa_reference_engine.training_run.decoding import GREEDY
+from medusa_spec.coordinate import ModelShape, Sampling, SamplingMode
 from medusa_spec.errors import Refused
 
 VOCABULARY, TOPK, PREFIX = 3, 2, (1, 0)
@@ -145,20 +146,7 @@ def test_seeded_generations_are_as_frequent_as_the_law_says_or_are_heard(
 
 
 def test_greedy_sampling_is_greedy_decoding(engine: ReferenceEngine) -> None:
-    policy = Policy(
-        mode="greedy",
-        temperature=0.0,
-        epsilon=0.09,
-        alpha=0.3,
-        top_p=0.8,
-        entropy_guard=1e-5,
-        comparison=">",
-        tie_rule="first-maximal-path",
-        retrieval_order="canonical",
-        sentinel=-1,
-        seed=0,
-    )
-    expected = engine.generate(PREFIX, 7, TREE, TOPK, policy, None).tokens
+    expected = engine.generate(PREFIX, 7, TREE, TOPK, GREEDY, None).tokens
     for seed in (0, 1):
         given = PREFIX, 7, TREE, TOPK, sampling("greedy"), seed
         assert engine.sample_tokens(*given) == expected
