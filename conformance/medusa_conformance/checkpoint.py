@@ -21,7 +21,7 @@ from medusa_conformance.crafted import heads_of
 from medusa_conformance.faults import Fault, Written, executed, faults, planted
 from medusa_conformance.incident import Incident
 from medusa_conformance.isolation import Missing
-from medusa_conformance.refusal import answered
+from medusa_conformance.refusal import answered, behind
 from medusa_conformance.rounds import present
 from medusa_conformance.stored import listed, read_config
 from medusa_spec.arrays import Array, DType, FloatArray
@@ -159,7 +159,7 @@ def elsewhere(line: Line, release: Release, written: Written, word: str) -> Trac
     """A checkpoint as it was written, for an engine that is asked for another one."""
     other: dict[str, Any] = {word: f"{getattr(release, word)}-other"}
     asked = replace(release, **other)
-    fault = Fault("CHECKPOINT.IDENTITY", f"another {word} was asked for", lambda _: None)
+    fault = whole("CHECKPOINT.IDENTITY", f"another {word} was asked for")
     loader = line.engine()
     return broken(line, loader, asked, written.folder, fault, begin(loader, line.coordinate))
 
@@ -190,9 +190,7 @@ def broken(
     if last is None:
         look("before")
     else:
-        left = "checkpoint.after."
-        found = {name: array for name, array in last.arrays.items() if name.startswith(left)}
-        arrays |= {name.replace("after", "before"): array for name, array in found.items()}
+        arrays |= behind(last)
     try:
         _, refused = answered(line, partial(loader.load_checkpoint, folder, release))
     except Incident as incident:
@@ -219,11 +217,14 @@ def foreign(line: Line, release: Release, written: Written, room: Path) -> Itera
     model = line.coordinate.model
     other: Projection = "shared" if model.projection == "independent" else "independent"
     theirs = replace(line.coordinate, model=replace(model, projection=other))
-    answer, folder = saved_by(line, theirs, release, room / "foreign")
-    what = f"its heads are those of an engine with {other} projections"
-    fault = Fault("CHECKPOINT.REPRESENTATION", what, lambda _: None)
+    folder = room / "foreign"
+    answer = saved_by(line, theirs, release, folder)
+    fault = whole(
+        "CHECKPOINT.REPRESENTATION",
+        f"its heads are those of an engine with {other} projections",
+    )
     yield broken(line, line.engine(), release, folder, fault)
-    moved = Fault(fault.breaks, f"{what}, under the config of ours", fault.corrupt)
+    moved = fault._replace(what=f"{fault.what}, under the config of ours")
     yield from transplanted(line, release, written, answer, folder, moved)
 
 
@@ -236,19 +237,23 @@ def one_more(line: Line, release: Release, written: Written, room: Path) -> Iter
     # parameters no file says how many they are.
     if written.changed or bare:
         return
-    answer, folder = saved_by(line, theirs, release, room / "one-more")
+    folder = room / "one-more"
+    answer = saved_by(line, theirs, release, folder)
     what = f"its files hold {more} heads, and its config names {more - 1}"
-    fault = Fault("CHECKPOINT.HEAD_COUNT", what, lambda _: None)
+    fault = whole("CHECKPOINT.HEAD_COUNT", what)
     yield from transplanted(line, release, written, answer, folder, fault)
 
 
-def saved_by(
-    line: Line, theirs: Coordinate, release: Release, folder: Path
-) -> tuple[SavedCheckpoint, Path]:
+def whole(breaks: str, what: str) -> Fault:
+    """A folder that is as it was written, and not what it is asked for as."""
+    return Fault(breaks, what, lambda _: None)
+
+
+def saved_by(line: Line, theirs: Coordinate, release: Release, folder: Path) -> SavedCheckpoint:
     """What an engine made for another coordinate saves."""
     other = replace(line, coordinate=theirs)
     saver = other.engine()
-    return save(saver, folder, release, saved_heads(other, saver, release)), folder
+    return save(saver, folder, release, saved_heads(other, saver, release))
 
 
 def transplanted(
@@ -261,9 +266,8 @@ def transplanted(
 ) -> Iterator[Trace]:
     """Our own config in the place of theirs; where both stand in files of their own."""
     ours = written.answer
-    if (ours.config, set(ours.heads)) != (answer.config, set(answer.heads)):
-        return
-    if ours.config in ours.heads:
+    same = (ours.config, set(ours.heads)) == (answer.config, set(answer.heads))
+    if not same or ours.config in ours.heads:
         return
     shutil.copyfile(written.folder / ours.config, folder / answer.config)
     yield broken(line, line.engine(), release, folder, fault)

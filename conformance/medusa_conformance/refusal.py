@@ -32,9 +32,9 @@ def refusal(
 
 
 def behind(seen: Trace) -> dict[str, Array]:
-    """The cache behind one refusal as that before the next."""
-    names = {"refusal.after": "refusal.before", "refusal.length_after": "refusal.length_before"}
-    return {before: seen[after] for after, before in names.items() if seen.has(after)}
+    """What was seen behind one refusal, as what is seen before the next."""
+    left = {name: array for name, array in seen.arrays.items() if "after" in name}
+    return {name.replace("after", "before"): array for name, array in left.items()}
 
 
 def left_alone(seen: Trace) -> bool:
